@@ -27,10 +27,10 @@ declare -A may_use=(
     [placement]="units rng heat sys host"
     [record]="units heat"
     [stream]="units heat"
-    # Neither reads processes nor decides anything: sockets of a service manager.
+    # Neither reads processes nor decides anything: sockets and signals of a service manager.
     [systemd]=""
     [ship]="rng sandbox stream systemd rollup"
-    [kube]="sandbox schemes"
+    [kube]="sandbox schemes systemd"
     [rollup]="units heat sys schemes stream"
     # What rollups of a fleet are tried with.
     [fleet-model]="units rng heat stream rollup"

@@ -10,7 +10,6 @@ use anyhow::{Context, Result, anyhow, bail};
 use isotherm_sandbox::{Files, Part, Reach};
 use isotherm_schemes::assigned::Assignments;
 use isotherm_schemes::settings::File;
-use signal_hook::consts::{SIGINT, SIGTERM};
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -53,7 +52,7 @@ pub fn run(args: &Args) -> Result<()> {
         .parent()
         .filter(|folder| folder.is_dir())
         .with_context(|| format!("{}: its folder is not there", out.display()))?;
-    let signals = signals()?;
+    let signals = isotherm_systemd::end_signals().context("handle signals")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start a runtime")?;
     note(format_args!("pods of {} may ask for: {}", args.node, permitted.names().join(", ")));
     if !args.no_sandbox {
@@ -79,17 +78,6 @@ fn read_settings(path: &Path) -> Result<File> {
         bail!("read {}: it is longer than {MAX_SETTINGS} bytes", path.display());
     }
     File::parse(&text).with_context(|| format!("read {}", path.display()))
-}
-
-/// A pair of sockets, made before the sandbox, so that a signal that comes early is kept.
-fn signals() -> Result<UnixStream> {
-    let (read, write) = UnixStream::pair().context("handle signals")?;
-    read.set_nonblocking(true).context("handle signals")?;
-    for signal in [SIGINT, SIGTERM] {
-        let write = write.try_clone().context("handle signals")?;
-        signal_hook::low_level::pipe::register(signal, write).context("handle signals")?;
-    }
-    Ok(read)
 }
 
 /// From here on: connections, cgroups and the account to read, the folder of the file to write; no listener, program or capability.

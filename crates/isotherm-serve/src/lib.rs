@@ -52,7 +52,6 @@ mod web;
 use anyhow::{Context, Result, bail};
 use app::{App, Service};
 use args::Args;
-use end::Signals;
 use gate::Gate;
 use hosts::HostNames;
 use isotherm_record::Recording;
@@ -97,7 +96,7 @@ pub fn run(args: &Args) -> Result<()> {
     let tls =
         args.tls_cert.as_deref().zip(args.tls_key.as_deref()).map(|(cert, key)| net::tls(cert, key)).transpose()?;
     let listener = net::listen(args.address())?;
-    let signals = Signals::handled()?;
+    let signals = isotherm_systemd::end_signals().context("handle signals")?;
     let at = listener.local_addr().context("find out the port")?;
     announce(&address_line(at, tls.is_some(), token.as_ref(), args.token_file.as_deref()));
     let manager = Manager::of_this_process();
@@ -120,7 +119,7 @@ pub fn run(args: &Args) -> Result<()> {
             never = signs_of_life(&manager) => match never {},
             served = net::serve(listener, tls, service) => served.map(|never| match never {}),
             ended = wait_for(ended) => ended,
-            asked = signals.first() => asked,
+            asked = end::first(signals) => asked,
         }
     });
     manager.stopping();

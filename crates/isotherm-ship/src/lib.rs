@@ -14,7 +14,6 @@
 //! |---|---|
 //! | [`args`] | the command line |
 //! | `run` | opens everything, confines the process, and waits |
-//! | `end` | signals |
 //! | `feed` | reads the stream, in a thread of its own |
 //! | `host` | which host this is |
 //! | [`rows`] | rows of snapshots, and objects of rows |
@@ -35,7 +34,6 @@
 
 pub mod args;
 pub mod clock;
-mod end;
 mod fault;
 mod feed;
 mod host;

@@ -6,7 +6,6 @@
 use crate::PROGRAM;
 use crate::args::Args;
 use crate::clock;
-use crate::end::Signals;
 use crate::feed::{self, Event};
 use crate::host;
 use crate::plan::{Moment, Planner};
@@ -18,8 +17,10 @@ use anyhow::{Context, Result, bail};
 use isotherm_sandbox::{Files, Part, Reach};
 use isotherm_stream::Message;
 use isotherm_systemd::{Manager, Priority, messages};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tokio::io::AsyncReadExt;
 use tokio::task::JoinSet;
 
 /// Threads of the store: files are written, and names are looked up.
@@ -53,7 +54,7 @@ pub fn ship(args: &Args, spool: &Path, to: &To) -> Result<()> {
     let umask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(umask | rustix::fs::Mode::WGRP | rustix::fs::Mode::WOTH);
     let manager = Manager::of_this_process();
-    let signals = Signals::handled()?;
+    let signals = isotherm_systemd::end_signals().context("handle signals")?;
     let mut settings = Settings::from_environment(
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
     );
@@ -107,9 +108,9 @@ struct Running {
 }
 
 impl Running {
-    async fn follow(&mut self, path: PathBuf, signals: Signals) -> Result<()> {
+    async fn follow(&mut self, path: PathBuf, signals: UnixStream) -> Result<()> {
         let mut events = feed::start(path).context("start a thread that reads snapshots")?;
-        let first = signals.first();
+        let first = first(signals);
         tokio::pin!(first);
         let longest = self.manager.period().unwrap_or(Duration::MAX);
         loop {
@@ -130,8 +131,8 @@ impl Running {
     }
 
     /// Sends what there is.
-    async fn once(&mut self, signals: Signals) -> Result<()> {
-        let first = signals.first();
+    async fn once(&mut self, signals: UnixStream) -> Result<()> {
+        let first = first(signals);
         tokio::pin!(first);
         self.shipper.close_past_hours(clock::now());
         while !self.shipper.is_idle() {
@@ -201,6 +202,13 @@ impl Running {
         // Nobody may read it, and the spool has what matters.
         let _ = status.write(&self.spool);
     }
+}
+
+/// Waits for the first signal.
+async fn first(signals: UnixStream) -> Result<()> {
+    let mut stream = tokio::net::UnixStream::from_std(signals).context("wait for signals")?;
+    stream.read_u8().await.context("wait for signals")?;
+    Ok(())
 }
 
 /// From here on: the spool, the store, and sockets that connect; no program, no listener, no capability.

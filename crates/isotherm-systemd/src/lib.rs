@@ -1,7 +1,8 @@
 //! What a daemon says to the service manager that has started it, and to its journal.
 //!
 //! [`Manager`] speaks `sd_notify(3)`: ready, reloading, stopping, a line of status, and signs of life for the watchdog. [`Pulse`] decides
-//! whether there is life. [`Journal`] sends messages with a priority and fields by the journal's own protocol, and [`messages`] uses it where it is
+//! whether there is life. [`end_signals`] is the other way:
+//! how the manager asks it to end. [`Journal`] sends messages with a priority and fields by the journal's own protocol, and [`messages`] uses it where it is
 //! there.
 //!
 //! Crates for both protocols open a socket for each message. Our daemons enter a sandbox that forbids to open any, so sockets are opened and
@@ -13,7 +14,9 @@ mod journal;
 mod manager;
 pub mod messages;
 mod pulse;
+mod signals;
 
 pub use journal::{Journal, Priority};
 pub use manager::{Manager, VARIABLES};
 pub use pulse::Pulse;
+pub use signals::end_signals;
