@@ -7,7 +7,7 @@ use crate::cgroups;
 use crate::follow::{Timing, Update, follow};
 use crate::pods::Pods;
 use anyhow::{Context, Result, anyhow, bail};
-use isotherm_sandbox::{Files, Part, Reach};
+use isotherm_sandbox::{Files, Reach};
 use isotherm_schemes::assigned::Assignments;
 use isotherm_schemes::settings::File;
 use std::collections::BTreeSet;
@@ -87,13 +87,8 @@ fn confine(args: &Args, folder: &Path) {
     let mut read = vec![args.cgroups.clone(), of(&args.token_file), of(&args.ca_file)];
     read.extend(NAME_FILES.map(PathBuf::from));
     let in_force = isotherm_sandbox::client_only(&Files { read, written: vec![folder.to_owned()] }, Reach::Network);
-    for (name, part) in [("a filter of system calls", &in_force.system_calls), ("Landlock", &in_force.files)] {
-        if let Part::Unsupported(why) | Part::NoPrivilege(why) = part {
-            note(format_args!("the sandbox lacks {name} ({why}); it runs without it"));
-        }
-    }
-    if !in_force.capabilities.is_empty() {
-        note(format_args!("these capabilities could not be dropped: {}", in_force.capabilities.join(" ")));
+    for what in in_force.shortfalls("it") {
+        note(what);
     }
 }
 

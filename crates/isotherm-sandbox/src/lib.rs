@@ -94,6 +94,20 @@ impl InForce {
         }
     }
 
+    /// What a program that needs no privilege lacks of its sandbox, a sentence each. `program` is what goes on without, as "the server".
+    pub fn shortfalls(&self, program: &str) -> Vec<String> {
+        let parts = [("a filter of system calls", &self.system_calls), ("Landlock", &self.files)];
+        let lacks = |(name, part): (&str, &Part)| match part {
+            Part::Unsupported(why) | Part::NoPrivilege(why) => {
+                Some(format!("the sandbox lacks {name} ({why}); {program} runs without it"))
+            }
+            _ => None,
+        };
+        let left = (!self.capabilities.is_empty())
+            .then(|| format!("these capabilities could not be dropped: {}", self.capabilities.join(" ")));
+        parts.into_iter().filter_map(lacks).chain(left).collect()
+    }
+
     /// What the kernel lacks, one sentence.
     pub fn warning(&self) -> Option<String> {
         let parts = [

@@ -1,6 +1,6 @@
 //! What a confined process can and cannot do, tried in a child of this test: policies cannot be undone.
 
-use isotherm_sandbox::{Calls, Files, InForce, Policy, Reach, Writes};
+use isotherm_sandbox::{Calls, Files, InForce, Part, Policy, Reach, Writes};
 use rustix::net::{AddressFamily, SocketType};
 use rustix::thread::CapabilitySet;
 use std::fs::{self, File};
@@ -156,6 +156,22 @@ fn a_client_connects_and_listens_nowhere() {
             seen.is(attempt, "EACCES");
         }
     }
+}
+
+#[test]
+fn each_part_that_is_missing_is_a_sentence() {
+    let all = InForce { capabilities: Vec::new(), system_calls: Part::On, files: Part::On, ..InForce::none() };
+    assert_eq!(all.shortfalls("it"), [""; 0]);
+    let (system_calls, files) = (Part::Unsupported("old".into()), Part::NoPrivilege("no".into()));
+    let none = InForce { capabilities: vec!["CAP_BPF".into(), "CAP_KILL".into()], system_calls, files, ..all };
+    assert_eq!(
+        none.shortfalls("the server"),
+        [
+            "the sandbox lacks a filter of system calls (old); the server runs without it",
+            "the sandbox lacks Landlock (no); the server runs without it",
+            "these capabilities could not be dropped: CAP_BPF CAP_KILL",
+        ]
+    );
 }
 
 /// Not a test by itself: the child of the others.

@@ -55,7 +55,7 @@ use args::Args;
 use gate::Gate;
 use hosts::HostNames;
 use isotherm_record::Recording;
-use isotherm_sandbox::{Files, Part};
+use isotherm_sandbox::Files;
 use isotherm_systemd::{Manager, Priority, messages};
 use metrics::render::Extent;
 use state::{Builder, State};
@@ -200,18 +200,8 @@ fn announce(line: &str) {
 /// From here on: no file but those of a recording, no new connection, no program, no capability.
 fn confine(source: &Source) {
     let in_force = isotherm_sandbox::server_only(&source.files());
-    for (name, part) in [("a filter of system calls", &in_force.system_calls), ("Landlock", &in_force.files)] {
-        if let Part::Unsupported(why) | Part::NoPrivilege(why) = part {
-            messages::print(
-                PROGRAM,
-                Priority::Warning,
-                &format!("the sandbox lacks {name} ({why}); the server runs without it"),
-            );
-        }
-    }
-    if !in_force.capabilities.is_empty() {
-        let left = in_force.capabilities.join(" ");
-        messages::print(PROGRAM, Priority::Warning, &format!("these capabilities could not be dropped: {left}"));
+    for what in in_force.shortfalls("the server") {
+        messages::print(PROGRAM, Priority::Warning, &what);
     }
 }
 

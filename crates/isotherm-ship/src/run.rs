@@ -14,7 +14,7 @@ use crate::shipper::Shipper;
 use crate::spool::{ObjectId, Spool};
 use crate::store::{self, Put, Settings, Store, To};
 use anyhow::{Context, Result, bail};
-use isotherm_sandbox::{Files, Part, Reach};
+use isotherm_sandbox::{Files, Reach};
 use isotherm_stream::Message;
 use isotherm_systemd::{Manager, Priority, messages};
 use std::os::unix::net::UnixStream;
@@ -229,18 +229,8 @@ fn confine(spool: &Path, store: &Store, settings: &Settings, credentials: Option
     };
     files.read.extend(credentials.map(Path::to_owned));
     let in_force = isotherm_sandbox::client_only(&files, reach);
-    for (name, part) in [("a filter of system calls", &in_force.system_calls), ("Landlock", &in_force.files)] {
-        if let Part::Unsupported(why) | Part::NoPrivilege(why) = part {
-            messages::print(
-                PROGRAM,
-                Priority::Warning,
-                &format!("the sandbox lacks {name} ({why}); it runs without it"),
-            );
-        }
-    }
-    if !in_force.capabilities.is_empty() {
-        let left = in_force.capabilities.join(" ");
-        messages::print(PROGRAM, Priority::Warning, &format!("these capabilities could not be dropped: {left}"));
+    for what in in_force.shortfalls("it") {
+        messages::print(PROGRAM, Priority::Warning, &what);
     }
 }
 
