@@ -1,7 +1,7 @@
 //! The memory that a monitor takes for each page of its target: the growth of its RSS between two sizes of target.
 //!
 //! Each monitor runs in a process of its own, which is this program started again: freed memory of an earlier case would hide
-//! what a later one takes.
+//! what a later one takes. The workload is started here, because its reports take memory as well.
 
 use crate::{RealClock, monitor_of, own_rss, pages_that_fit, start};
 use anyhow::{Context, Result};
@@ -55,19 +55,19 @@ impl std::fmt::Display for Growth {
 }
 
 fn rss_with(pattern: &Pattern, seconds: u64) -> Result<u64> {
+    let child = start(pattern)?;
     let mut command = Command::new(std::env::current_exe()?);
-    command.args([MONITOR, &serde_json::to_string(pattern)?, &seconds.to_string()]).stderr(Stdio::inherit());
+    command.args([MONITOR, &child.pid().to_string(), &seconds.to_string()]).stderr(Stdio::inherit());
     let output = command.output().context("start a monitor")?;
     anyhow::ensure!(output.status.success(), "the monitor failed ({})", output.status);
     Ok(String::from_utf8(output.stdout)?.trim().parse()?)
 }
 
-/// Runs as such a monitor: starts the workload, monitors it, and prints its own RSS.
+/// Runs as such a monitor: monitors the workload, and prints its own RSS.
 pub(crate) fn run(mut args: impl Iterator<Item = String>) -> Result<()> {
-    let pattern: Pattern = serde_json::from_str(&args.next().context("no pattern")?)?;
+    let pid: u32 = args.next().context("no process")?.parse()?;
     let seconds: u64 = args.next().context("no time")?.parse()?;
-    let child = start(&pattern)?;
-    let mut monitor = monitor_of(vec![child.pid()], RealClock, Settings::default())?;
+    let mut monitor = monitor_of(vec![pid], RealClock, Settings::default())?;
     let end = monitor.now() + seconds * S;
     while monitor.now() < end {
         let until = (monitor.now() + 2 * S).min(end);
