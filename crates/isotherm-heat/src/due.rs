@@ -1,8 +1,11 @@
 //! What falls due: queues that skip stale entries instead of removing them.
 //!
-//! Shared by `target` and `sampled`. The huge range stores its planned read (0: none). A new plan pushes another entry, and
-//! the old entry is dropped when its time comes. At the start a queue has an entry for each huge range and later a few, so it
-//! gives memory back, and grows by a quarter where a heap doubles.
+//! [`Reads`] is shared by `target` and `sampled`, the queues of clears are of `target`. The huge range stores its planned read (0: none).
+//! A new plan pushes another entry, and the old entry is dropped when its time comes. At the start a queue has an entry for each huge range
+//! and later a few, so it gives memory back, and grows by a quarter where a heap doubles.
+//!
+//! Reads are kept as runs of neighbours that are due at one time. Most of a large memory is idle, is read in address order by the
+//! background scan, and is due again one period later: a few runs, where an entry for each huge range takes 20 bytes.
 
 use crate::pmd::Ns;
 use isotherm_units::PmdNo;
@@ -37,6 +40,11 @@ impl<T: Ord> Queue<T> {
         self.0.peek().map(|Reverse(entry)| entry)
     }
 
+    /// The first entry, if it is as asked for.
+    pub fn pop_if(&mut self, wanted: impl FnOnce(&T) -> bool) -> Option<T> {
+        if self.peek().is_some_and(wanted) { self.pop() } else { None }
+    }
+
     pub fn pop(&mut self) -> Option<T> {
         let entry = self.0.pop().map(|Reverse(entry)| entry);
         if self.0.len().max(MIN_ROOM) * 4 < self.0.capacity() {
@@ -47,22 +55,56 @@ impl<T: Ord> Queue<T> {
 }
 
 /// When to read which huge range, earliest first.
-pub(crate) type Reads = Queue<(Ns, PmdNo)>;
+#[derive(Debug)]
+pub(crate) struct Reads {
+    /// All runs but the newest. They may overlap.
+    runs: Queue<Run>,
+    /// The one that grows: plans are made in address order.
+    newest: Option<Run>,
+}
 
-/// Takes the huge ranges whose read is due, in address order. `claim` says whether an entry is still the huge range's plan.
-pub(crate) fn take_due(reads: &mut Reads, now: Ns, mut claim: impl FnMut(PmdNo, Ns) -> bool) -> Vec<PmdNo> {
-    let mut due = Vec::new();
-    while let Some(&(at, pmd)) = reads.peek() {
-        if at > now + SLACK {
-            break;
-        }
-        reads.pop();
-        if claim(pmd, at) {
-            due.push(pmd);
+/// Neighbours that are due at the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Run {
+    at: Ns,
+    first: PmdNo,
+    pmds: u64,
+}
+
+impl Reads {
+    /// Nothing is planned.
+    pub fn new() -> Reads {
+        Reads { runs: Queue::new(), newest: None }
+    }
+
+    /// Plans a read of `pmd` at `at`. O(log runs).
+    pub fn push(&mut self, at: Ns, pmd: PmdNo) {
+        match &mut self.newest {
+            Some(run) if run.at == at && run.first.0 + run.pmds == pmd.0 => run.pmds += 1,
+            newest => {
+                let before = newest.replace(Run { at, first: pmd, pmds: 1 });
+                before.into_iter().for_each(|run| self.runs.push(run));
+            }
         }
     }
-    due.sort_unstable();
-    due
+
+    /// When the next read is due.
+    pub fn next_at(&self) -> Option<Ns> {
+        self.runs.peek().into_iter().chain(&self.newest).map(|run| run.at).min()
+    }
+
+    /// Takes the huge ranges whose read is due, in address order. `claim` says whether an entry is still the huge range's plan.
+    pub fn take_due(&mut self, now: Ns, mut claim: impl FnMut(PmdNo, Ns) -> bool) -> Vec<PmdNo> {
+        let mut due = Vec::new();
+        let is_due = |run: &Run| run.at <= now + SLACK;
+        let mut newest = self.newest.take_if(|run| is_due(run));
+        while let Some(run) = newest.take().or_else(|| self.runs.pop_if(is_due)) {
+            let pmds = (run.first.0..run.first.0 + run.pmds).map(PmdNo);
+            due.extend(pmds.filter(|pmd| claim(*pmd, run.at)));
+        }
+        due.sort_unstable();
+        due
+    }
 }
 
 /// Whether a read at `at` is what is planned. If so, clears the plan.
@@ -75,15 +117,60 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
+    impl Reads {
+        fn len(&self) -> usize {
+            self.runs.0.len() + usize::from(self.newest.is_some())
+        }
+    }
+
     #[test]
     fn only_what_is_still_planned_is_due_and_only_once() {
         let mut reads = Reads::new();
-        [(5, 9), (5, 9), (5, 1), (7, 2), (SLACK * 9, 3)].into_iter().for_each(|(at, b)| reads.push((at, PmdNo(b))));
+        [(5, 9), (5, 9), (5, 1), (7, 2), (SLACK * 9, 3)].into_iter().for_each(|(at, b)| reads.push(at, PmdNo(b)));
         let mut plans: BTreeMap<PmdNo, Ns> =
             [(9, 5), (1, 5), (2, 8), (3, SLACK * 9)].map(|(b, at)| (PmdNo(b), at)).into();
-        let due = take_due(&mut reads, 7, |pmd, at| plans.get_mut(&pmd).is_some_and(|plan| claim(plan, at)));
+        let due = reads.take_due(7, |pmd, at| plans.get_mut(&pmd).is_some_and(|plan| claim(plan, at)));
         assert_eq!(due, [PmdNo(1), PmdNo(9)]);
-        assert_eq!((plans[&PmdNo(9)], plans[&PmdNo(2)], reads.0.len()), (0, 8, 1));
+        assert_eq!((plans[&PmdNo(9)], plans[&PmdNo(2)], reads.len()), (0, 8, 1));
+    }
+
+    /// Runs that grow, overlap, have gaps and are planned anew, against a plan by huge range.
+    #[test]
+    fn reads_are_those_of_a_plan_for_each_huge_range() {
+        for seed in 0..40 {
+            let mut rng = isotherm_rng::Rng::new(seed);
+            let (mut reads, mut plans, mut naive) = (Reads::new(), BTreeMap::new(), BTreeMap::new());
+            for step in 0..400 {
+                let (at, first) = (1 + rng.below(40) * SLACK, rng.below(300));
+                for pmd in first..first + rng.below(50) {
+                    if rng.below(8) > 0 {
+                        reads.push(at, PmdNo(pmd));
+                        plans.insert(PmdNo(pmd), at);
+                        naive.insert(PmdNo(pmd), at);
+                    }
+                }
+                assert_eq!(reads.next_at().is_none(), reads.len() == 0);
+                if step % 5 == 0 {
+                    let now = rng.below(40) * SLACK;
+                    let due = reads.take_due(now, |pmd, at| plans.get_mut(&pmd).is_some_and(|plan| claim(plan, at)));
+                    let expected: Vec<PmdNo> =
+                        naive.extract_if(.., |_, at| *at <= now + SLACK).map(|(pmd, _)| pmd).collect();
+                    assert_eq!(due, expected, "seed {seed}, step {step}");
+                    assert!(reads.next_at().is_none_or(|at| at > now + SLACK));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn neighbours_that_are_due_together_are_one_run() {
+        let mut reads = Reads::new();
+        (0..100_000).for_each(|pmd| reads.push(7, PmdNo(pmd)));
+        assert_eq!(reads.len(), 1);
+        (50..60).for_each(|pmd| reads.push(7, PmdNo(pmd)));
+        assert_eq!(reads.len(), 2);
+        assert_eq!(reads.take_due(7, |_, _| true).len(), 100_010, "it is for the caller to see what is planned");
+        assert_eq!(reads.len(), 0);
     }
 
     #[test]

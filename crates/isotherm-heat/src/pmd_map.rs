@@ -1,6 +1,6 @@
 //! A sorted map by huge range, with little memory around its entries.
 //!
-//! Used by `target`, which has an entry of 56 bytes for each 2 MiB. A B-tree whose keys come in order, as those of a listing do,
+//! Used by `target`, which has an entry of 56 bytes for each 2 MiB, and by `survey` until everything was checked. A B-tree whose keys come in order, as those of a listing do,
 //! leaves its nodes half empty, and would take 140 bytes for each. Here the entries of each GiB lie in one sorted list. Listings
 //! append to it; an entry in the middle moves at most 511 others.
 
@@ -133,6 +133,24 @@ impl<T> PmdMap<T> {
         self.iter().map(|(_, value)| value)
     }
 
+    /// The last value before `pmd`.
+    pub fn last_before(&self, pmd: PmdNo) -> Option<(PmdNo, &T)> {
+        self.lists.range(..=gib_of(pmd)).rev().find_map(|(gib, list)| {
+            let at = list.within(*gib, &(PmdNo(0)..pmd)).end.checked_sub(1)?;
+            Some((pmd_of(*gib, list.places[at]), &list.values[at]))
+        })
+    }
+
+    /// The first value from `pmd` on.
+    pub fn first_from(&self, pmd: PmdNo) -> Option<(PmdNo, &T)> {
+        self.range(pmd..PmdNo(u64::MAX)).next()
+    }
+
+    /// Takes all values out.
+    pub fn clear(&mut self) {
+        *self = PmdMap::new();
+    }
+
     /// The huge ranges in `pmds` and their values, in order.
     pub fn range(&self, pmds: Range<PmdNo>) -> impl Iterator<Item = (PmdNo, &T)> {
         let gibs = gib_of(pmds.start)..=gib_of(pmds.end).max(gib_of(pmds.start));
@@ -173,6 +191,8 @@ mod tests {
                 let of_naive: Vec<_> = naive.range(range.clone()).map(|(pmd, value)| (*pmd, value)).collect();
                 assert_eq!(map.range(range).collect::<Vec<_>>(), of_naive, "seed {seed}, step {step}");
                 assert_eq!(map.range(b.max(a)..a.min(b)).count(), 0, "an empty range");
+                assert_eq!(map.last_before(a), naive.range(..a).next_back().map(|(pmd, value)| (*pmd, value)));
+                assert_eq!(map.first_from(a), naive.range(a..).next().map(|(pmd, value)| (*pmd, value)));
                 assert!(map.keys().eq(naive.keys().copied()) && map.values().eq(naive.values()));
             }
         }

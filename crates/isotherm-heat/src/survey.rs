@@ -11,8 +11,8 @@
 
 use crate::Interval;
 use crate::pmd::Ns;
+use crate::pmd_map::PmdMap;
 use isotherm_units::PmdNo;
-use std::collections::BTreeMap;
 
 /// Huge ranges of a survey, at most. At 50 us they take 50 ms of CPU.
 const MOST: usize = 1024;
@@ -110,9 +110,9 @@ pub(crate) struct Between {
 }
 
 /// What first checks have shown so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Survey {
-    known: BTreeMap<PmdNo, Sketch>,
+    known: PmdMap<Sketch>,
     /// Until when [`Rank::Rest`] waits, and until when at the latest. `None` before the survey of a large target begins.
     rest_waits: Option<(Ns, Ns)>,
 }
@@ -126,12 +126,17 @@ pub(crate) struct Sooner {
 }
 
 impl Survey {
+    /// Nothing is known yet.
+    pub fn new() -> Survey {
+        Survey { known: PmdMap::new(), rest_waits: None }
+    }
+
     /// Takes in the first check of `pmd`. Returns the stretches beside it that should be checked sooner than others.
     /// O(log n).
     pub fn note(&mut self, pmd: PmdNo, sketch: Sketch) -> [Option<Sooner>; 2] {
         self.known.insert(pmd, sketch);
-        let left = self.known.range(..pmd).next_back().map(|(at, other)| ((*at, pmd), *other));
-        let right = self.known.range(pmd.next()..).next().map(|(at, other)| ((pmd, *at), *other));
+        let left = self.known.last_before(pmd).map(|(at, other)| ((at, pmd), *other));
+        let right = self.known.first_from(pmd.next()).map(|(at, other)| ((pmd, at), *other));
         [left, right].map(|side| {
             let (between, other) = side?;
             let rank = match (sketch, other) {
@@ -147,8 +152,8 @@ impl Survey {
     /// Notes that the first check of `pmd` has begun, or is about to. Where something is assumed of it, that goes on until the
     /// check has shown what is true: otherwise a clear would take the estimate from it, and from all up to the next checked ones.
     pub fn expect(&mut self, pmd: PmdNo) {
-        if self.between(pmd).like.is_none() {
-            self.known.entry(pmd).or_insert(Sketch::Pending);
+        if self.between(pmd).like.is_none() && self.known.get(pmd).is_none() {
+            self.known.insert(pmd, Sketch::Pending);
         }
     }
 
@@ -172,12 +177,12 @@ impl Survey {
 
     /// Whether the first check of `pmd` is done.
     pub fn knows(&self, pmd: PmdNo) -> bool {
-        self.known.get(&pmd).is_some_and(|sketch| *sketch != Sketch::Pending)
+        self.known.get(pmd).is_some_and(|sketch| *sketch != Sketch::Pending)
     }
 
     /// Whether `pmd`, whose check has not begun, is assumed to be idle. O(log n).
     pub fn assumes_idle(&self, pmd: PmdNo) -> bool {
-        self.between(pmd).like.is_some_and(|like| self.known.get(&like) == Some(&Sketch::Idle))
+        self.between(pmd).like.is_some_and(|like| self.known.get(like) == Some(&Sketch::Idle))
     }
 
     /// Everything was checked: nothing has to be assumed.
@@ -187,27 +192,27 @@ impl Survey {
 
     /// Forgets a huge range.
     pub fn forget(&mut self, pmd: PmdNo) {
-        self.known.remove(&pmd);
+        self.known.remove(pmd);
     }
 
     /// What is assumed of `pmd` and of those after it. If its check has not begun: it is like the nearest checked huge range,
     /// if those on both sides are alike. O(log n), so callers that go through all ask once for many.
     pub fn between(&self, pmd: PmdNo) -> Between {
-        if self.known.contains_key(&pmd) {
+        if self.known.get(pmd).is_some() {
             return Between { like: None, until: pmd.next() };
         }
-        let Some((right, b)) = self.known.range(pmd..).next() else {
+        let Some((right, b)) = self.known.first_from(pmd) else {
             return Between { like: None, until: PmdNo(u64::MAX) };
         };
-        match self.known.range(..pmd).next_back() {
+        match self.known.last_before(pmd) {
             Some((left, a)) if a.is_like(*b) => {
                 let middle = PmdNo(left.0.midpoint(right.0));
                 match pmd <= middle {
-                    true => Between { like: Some(*left), until: middle.next() },
-                    false => Between { like: Some(*right), until: *right },
+                    true => Between { like: Some(left), until: middle.next() },
+                    false => Between { like: Some(right), until: right },
                 }
             }
-            _ => Between { like: None, until: *right },
+            _ => Between { like: None, until: right },
         }
     }
 }
@@ -258,7 +263,7 @@ mod tests {
 
     #[test]
     fn what_lies_between_two_that_are_alike_is_like_the_nearer_one() {
-        let mut survey = Survey::default();
+        let mut survey = Survey::new();
         assert_eq!(survey.note(PmdNo(10), Sketch::Idle), [None, None]);
         assert_eq!(survey.note(PmdNo(20), Sketch::Idle), [None, None]);
         assert_eq!([14, 15, 16].map(|n| survey.between(PmdNo(n)).like), [10, 10, 20].map(|n| Some(PmdNo(n))));
@@ -278,7 +283,7 @@ mod tests {
     #[test]
     fn one_answer_holds_for_all_up_to_the_next() {
         let mut rng = Rng::new(9);
-        let mut survey = Survey::default();
+        let mut survey = Survey::new();
         for _ in 0..60 {
             let sketch =
                 [Sketch::Idle, active(50), Sketch::Mixed, Sketch::Pending][usize::try_from(rng.below(4)).unwrap()];
@@ -294,7 +299,7 @@ mod tests {
 
     #[test]
     fn nothing_is_assumed_beyond_what_is_being_checked() {
-        let mut survey = Survey::default();
+        let mut survey = Survey::new();
         survey.expect(PmdNo(20));
         assert_eq!((survey.note(PmdNo(10), active(50)), survey.note(PmdNo(30), active(50))), ([None; 2], [None; 2]));
         assert_eq!([11, 20, 29].map(|n| survey.between(PmdNo(n)).like), [None; 3]);
@@ -307,7 +312,7 @@ mod tests {
 
     #[test]
     fn what_is_assumed_holds_until_the_check_has_shown_what_is_true() {
-        let mut survey = Survey::default();
+        let mut survey = Survey::new();
         survey.note(PmdNo(10), active(50));
         survey.note(PmdNo(30), active(50));
         survey.expect(PmdNo(20));
@@ -323,7 +328,7 @@ mod tests {
     #[test]
     fn the_rest_of_a_large_target_waits_for_the_survey_and_for_edges_and_not_for_ever() {
         const MS: Ns = 1_000_000;
-        let mut survey = Survey::default();
+        let mut survey = Survey::new();
         survey.begin(0, Rank::Survey, LARGE);
         assert!(!survey.defers(0, Rank::Rest), "a small one is checked at once");
         survey.begin(0, Rank::Survey, LARGE + 1);
@@ -340,7 +345,7 @@ mod tests {
 
     #[test]
     fn mixed_memory_is_checked_and_nothing_is_assumed_of_it() {
-        let mut survey = Survey::default();
+        let mut survey = Survey::new();
         survey.note(PmdNo(0), Sketch::Mixed);
         let [left, right] = survey.note(PmdNo(9), Sketch::Mixed);
         assert_eq!((left.map(|s| s.rank), right), (Some(Rank::Mixed), None));

@@ -29,7 +29,7 @@ use crate::Mask;
 use crate::Rng;
 use crate::behind_huge::BehindHuge;
 use crate::budget::{RETOUCH_NS, Shares};
-use crate::due::{Queue, Reads, claim, take_due};
+use crate::due::{Queue, Reads, claim};
 use crate::idle::Accessed;
 use crate::pmd::{AccessesFound, MIN_IDLE, Ns, PmdBits, Timing};
 use crate::pmd_heat::PmdHeat;
@@ -125,11 +125,11 @@ impl Target {
         Target {
             pmds: PmdMap::new(),
             behind: PmdMap::new(),
-            reads: Queue::new(),
+            reads: Reads::new(),
             routine: Queue::new(),
             urgent: Queue::new(),
             first: Queue::new(),
-            survey: Survey::default(),
+            survey: Survey::new(),
             surveyed: Vec::new(),
             slowdown: Shares::new(watch.max_slowdown_pct, CREDIT_S, SHARES, now),
             reserved: 0,
@@ -187,7 +187,7 @@ impl Target {
     pub fn postpone(&mut self, now: Ns, pmd: PmdNo) {
         if let Some(entry) = self.pmds.get_mut(pmd) {
             entry.timing.next_read = now + FIRST_READ;
-            self.reads.push((now + FIRST_READ, pmd));
+            self.reads.push(now + FIRST_READ, pmd);
         }
     }
 
@@ -359,14 +359,14 @@ impl Target {
         }
         // A read on demand comes before the one that was planned, which may still be the next.
         if t.next_read != planned {
-            self.reads.push((t.next_read, pmd));
+            self.reads.push(t.next_read, pmd);
         }
     }
 
     /// Huge ranges whose read is due, in address order.
     pub fn due_reads(&mut self, now: Ns) -> Vec<PmdNo> {
         let pmds = &mut self.pmds;
-        take_due(&mut self.reads, now, |pmd, at| pmds.get_mut(pmd).is_some_and(|e| claim(&mut e.timing.next_read, at)))
+        self.reads.take_due(now, |pmd, at| pmds.get_mut(pmd).is_some_and(|e| claim(&mut e.timing.next_read, at)))
     }
 
     /// Notes that `pmd` was cleared at `now`, except for the pages in `stuck`: several processes map them, or they
@@ -418,7 +418,7 @@ impl Target {
         t.assumed_idle = assumed_idle;
         t.step = if assumed_idle { IDLE_STEP } else { 0 };
         t.next_read = now + (FIRST_READ << t.step);
-        self.reads.push((t.next_read, pmd));
+        self.reads.push(t.next_read, pmd);
         learned
     }
 
@@ -460,7 +460,7 @@ impl Target {
 
     /// When the next read is due.
     pub fn next_read(&self) -> Option<Ns> {
-        self.reads.peek().map(|(at, _)| *at)
+        self.reads.next_at()
     }
 
     /// The share of never-measured pages expected to be touched again: the share seen so far, starting from a cautious

@@ -6,7 +6,7 @@
 
 use super::mix::{Check, FIRST, Mix, distance};
 use crate::Ns;
-use crate::due::{Reads, claim, take_due};
+use crate::due::{Reads, claim};
 use isotherm_units::PmdNo;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,7 +65,7 @@ impl Checks {
     pub fn begin(&mut self, pmd: PmdNo, check: Check) {
         self.end(pmd);
         self.reserved += check.reserved;
-        self.reads.push((check.next_read, pmd));
+        self.reads.push(check.next_read, pmd);
         self.checks.insert(pmd, check);
         self.undecided.insert(pmd);
     }
@@ -103,12 +103,12 @@ impl Checks {
     /// Huge ranges whose read is due, in address order.
     pub fn due(&mut self, now: Ns) -> Vec<PmdNo> {
         let checks = &mut self.checks;
-        take_due(&mut self.reads, now, |pmd, at| checks.get_mut(&pmd).is_some_and(|l| claim(&mut l.next_read, at)))
+        self.reads.take_due(now, |pmd, at| checks.get_mut(&pmd).is_some_and(|l| claim(&mut l.next_read, at)))
     }
 
     /// When the next read is due.
     pub fn next_due(&self) -> Option<Ns> {
-        self.reads.peek().map(|(at, _)| *at)
+        self.reads.next_at()
     }
 
     /// Plans the next read, by the number of reads done.
@@ -127,7 +127,7 @@ impl Checks {
     fn plan(&mut self, pmd: PmdNo, at: Ns) {
         if let Some(check) = self.checks.get_mut(&pmd) {
             check.next_read = at;
-            self.reads.push((at, pmd));
+            self.reads.push(at, pmd);
         }
     }
 }
