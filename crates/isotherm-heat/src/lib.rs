@@ -48,7 +48,7 @@ pub(crate) use mapping::{MappingTarget, Next};
 pub use mask::Mask;
 pub use pmd::{AccessesFound, MIN_IDLE, Ns, PackedHeat, PageHeat, PmdBits, Run};
 pub use pmd_heat::PmdHeat;
-pub use regions::RegionBuilder;
+pub use regions::{PastRegion, RegionBuilder};
 pub use reported::{Access, Count, Counters, ReportedTarget, Resident, Silence};
 pub(crate) use reported::{raise_rates, summarize_fused};
 pub(crate) use sampled::SampledTarget;

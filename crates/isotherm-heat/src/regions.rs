@@ -290,11 +290,27 @@ fn adjacent_loss(a: &Part, b: &Part) -> f64 {
     if a.end == b.start { a.loss(b) } else { NEVER }
 }
 
+/// What the ages of later regions follow from: a third of a [`Region`], as one is kept of each until the next snapshot.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PastRegion {
+    range: AddrRange,
+    interval: Interval,
+    age_ns: u64,
+    idle_ns: u64,
+}
+
+impl From<&Region> for PastRegion {
+    fn from(region: &Region) -> PastRegion {
+        let Region { range, interval, age_ns, idle_ns, .. } = *region;
+        PastRegion { range, interval, age_ns, idle_ns }
+    }
+}
+
 /// Gives `regions` the age of the regions they continue. `before` are the regions of a snapshot `elapsed_ns` ago.
 ///
 /// A region keeps its age while its heat stays within an octave of the old region at its middle, or while it keeps
 /// cooling because it is idle. Otherwise its age begins at 0. Linear in both lists.
-pub fn carry_ages(regions: &mut [Region], before: &[Region], elapsed_ns: u64) {
+pub fn carry_ages(regions: &mut [Region], before: &[PastRegion], elapsed_ns: u64) {
     let mut old = before.iter().peekable();
     for region in regions {
         let middle = Addr(region.range.start.0 / 2 + region.range.end.0 / 2);
@@ -503,6 +519,7 @@ mod tests {
         for region in &mut first {
             region.age_ns = 5;
         }
+        let first: Vec<PastRegion> = first.iter().map(PastRegion::from).collect();
         let mut second = build(&[[hot(); 512], [hot(); 512]], 10);
         carry_ages(&mut second, &first, 100);
         assert_eq!(second[0].age_ns, 0, "the middle of the new region was cold");

@@ -3,7 +3,7 @@
 use crate::behind_huge::EstimatedSum;
 use crate::idle::{IdleSum, MappingIdle};
 use crate::pmd::Ns;
-use crate::regions::{RegionBuilder, carry_ages};
+use crate::regions::{PastRegion, RegionBuilder, carry_ages};
 use crate::snapshot::PagesBehindHuge;
 use crate::target::Target;
 use crate::{Histogram, Mapping, Region};
@@ -56,7 +56,7 @@ fn sum_up(target: &Target, now: Ns, max_regions: usize, mappings: &[Mapping]) ->
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Since<'a> {
     /// Its regions at that time. Empty if there was no report yet.
-    pub regions: &'a [Region],
+    pub regions: &'a [PastRegion],
     /// Time since that report.
     pub elapsed_ns: Ns,
     /// Its mappings, in address order.

@@ -41,6 +41,7 @@ use ended::Ended;
 use isotherm_heat::source::AccessSource;
 use isotherm_heat::track::{SampledExtent, Spent};
 use isotherm_heat::{Clock, Mapping, Ns, Region, Target};
+use isotherm_sys::heap;
 use isotherm_sys::proc::Proc;
 use isotherm_sys::target_lock::TargetLocks;
 use isotherm_units::{Bytes, PMD_SIZE};
@@ -81,8 +82,8 @@ pub struct Monitor<C: Clock> {
     cpu: CpuBudget,
     spent: Spent,
     turn: usize,
-    /// The most huge ranges that waited for a first check at once, since free memory was given back.
-    most_unchecked: usize,
+    /// When free memory is given back.
+    next_give_back: Ns,
     ended: Ended,
     ever_watched: bool,
     /// A process could not be attached at the moment.
@@ -105,6 +106,8 @@ impl std::fmt::Debug for SourceBox {
 impl<C: Clock> Monitor<C> {
     /// A monitor that has checked nothing yet.
     pub fn new(source: Box<dyn AccessSource>, follower: Follower, clock: C, settings: Settings) -> Monitor<C> {
+        // Summaries make lists of some 100 KB, and nothing here fills such lists over and over.
+        heap::give_back_large_blocks();
         let now = clock.now();
         // Opening the source counts: this thread did it.
         let cpu = CpuBudget::new(settings.max_cpu_pct, (0, clock.cpu()), now);
@@ -123,7 +126,7 @@ impl<C: Clock> Monitor<C> {
             cpu,
             spent: Spent::default(),
             turn: 0,
-            most_unchecked: 0,
+            next_give_back: now,
             ended: Ended::default(),
             ever_watched: false,
             try_again: false,
@@ -184,7 +187,7 @@ impl<C: Clock> Monitor<C> {
         let now = self.clock.now();
         let watched = self.watched.get_mut(&pid)?;
         watched.tracker.pages()?;
-        Some(watched.summarize(now, usize::MAX, 0).regions)
+        Some(watched.summarize_once(now, usize::MAX, 0).regions)
     }
 
     /// All mappings of one process as last listed (a snapshot has only those with regions); `None` if it is not

@@ -6,7 +6,6 @@ use crate::{Error, FIRST_PICTURE, Mode, Monitor};
 use isotherm_heat::source::{SourceErrorKind, SourceResult};
 use isotherm_heat::track::{Allotment, Turn};
 use isotherm_heat::{Clock, Ns, TargetId};
-use isotherm_sys::heap;
 use isotherm_sys::proc::Identity;
 
 /// The minimum time between two listings of mappings and processes.
@@ -17,8 +16,6 @@ const TRY_AGAIN: Ns = 10_000_000;
 const MIN_ATTACHED: usize = 16;
 /// New processes in a listing up to which their first reads do not delay the next.
 const MAX_NEW_UNCOUNTED: usize = 4;
-/// First checks after which memory is given back: those of 1 GiB.
-const MANY_UNCHECKED: usize = 512;
 /// Minimum regions of a sampled target, however small its part of all that is sampled.
 const MIN_REGIONS: usize = 16;
 
@@ -152,7 +149,6 @@ impl<C: Clock> Monitor<C> {
         let whole = self.watched.values().map(|w| w.extent().whole_pmds).sum();
         let unchecked = self.watched.values().map(|w| w.tracker.unchecked()).sum();
         self.cpu.note_unchecked(whole, unchecked);
-        self.give_back(unchecked);
         let scan_period_ns = self.cpu.scan_period_ns(whole, self.clock.now());
         let all: u64 = self.watched.values().filter(|w| !w.exited).map(TargetMonitor::sampled_pmds).sum();
         let regions = self.watched.values().filter_map(|w| w.extent().sampled).map(|sampled| sampled.regions).sum();
@@ -163,15 +159,6 @@ impl<C: Clock> Monitor<C> {
             let share = (max as f64 * watched.sampled_pmds() as f64 / all.max(1) as f64) as usize;
             let sampled_regions = share.max(least);
             watched.tracker.allot(Allotment { scan_period_ns, sampled_regions, affordable_interval_ns });
-        }
-    }
-
-    /// Gives memory back once many first checks are done: lists as long as the targets were made and freed for them.
-    fn give_back(&mut self, unchecked: usize) {
-        self.most_unchecked = self.most_unchecked.max(unchecked);
-        if unchecked == 0 && self.most_unchecked >= MANY_UNCHECKED {
-            self.most_unchecked = 0;
-            heap::give_back();
         }
     }
 

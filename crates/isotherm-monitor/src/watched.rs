@@ -3,7 +3,7 @@
 use crate::Settings;
 use isotherm_heat::source::{Attached, Description, SourceResult};
 use isotherm_heat::track::{self, Extent, Tracker, Tracking, Turn};
-use isotherm_heat::{Mapping, Ns, RETOUCH_NS, Region, Sampling, Since, Summary, Tally, TargetId};
+use isotherm_heat::{Mapping, Ns, PastRegion, RETOUCH_NS, Sampling, Since, Summary, Tally, TargetId};
 use isotherm_sys::proc;
 use std::sync::Arc;
 
@@ -26,7 +26,8 @@ pub(crate) struct TargetMonitor {
     /// Those of the last snapshot.
     pub shown_mappings: Arc<[Mapping]>,
     pub exited: bool,
-    pub regions: Vec<Region>,
+    /// Of the last snapshot.
+    past_regions: Box<[PastRegion]>,
     pub counted_elsewhere_pages: u64,
     pub maybe_shared_pages: u64,
     /// It runs a KVM guest.
@@ -51,7 +52,7 @@ impl TargetMonitor {
             mappings: Vec::new(),
             shown_mappings: [].into(),
             exited: false,
-            regions: Vec::new(),
+            past_regions: Box::default(),
             counted_elsewhere_pages: 0,
             maybe_shared_pages: 0,
             runs_guest: false,
@@ -128,12 +129,17 @@ impl TargetMonitor {
         100.0 * cost_ns / now.saturating_sub(self.attached_at).max(1) as f64
     }
 
-    /// Makes the summary, `elapsed_ns` after the last one, and keeps the regions for the next.
+    /// Makes the summary, `elapsed_ns` after the last one, and keeps what the ages of the next regions follow from.
     pub fn summarize(&mut self, now: Ns, max_regions: usize, elapsed_ns: Ns) -> Summary {
-        let last = Since { regions: &self.regions, elapsed_ns, mappings: &self.mappings };
-        let sum = self.tracker.summarize(now, max_regions, last);
-        self.regions.clone_from(&sum.regions);
+        let sum = self.summarize_once(now, max_regions, elapsed_ns);
+        self.past_regions = sum.regions.iter().map(PastRegion::from).collect();
         sum
+    }
+
+    /// Makes a summary besides, with ages as of the last one.
+    pub fn summarize_once(&mut self, now: Ns, max_regions: usize, elapsed_ns: Ns) -> Summary {
+        let last = Since { regions: &self.past_regions, elapsed_ns, mappings: &self.mappings };
+        self.tracker.summarize(now, max_regions, last)
     }
 }
 

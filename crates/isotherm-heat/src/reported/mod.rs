@@ -34,9 +34,9 @@ pub use fused::{raise_rates, summarize_fused};
 pub use store::{Access, Count, Counters};
 
 use crate::pmd::{MIN_IDLE, Ns};
-use crate::regions::{Heat, RegionBuilder, carry_ages};
+use crate::regions::{Heat, PastRegion, RegionBuilder, carry_ages};
 use crate::view::Summary;
-use crate::{Interval, Region, Rng};
+use crate::{Interval, Rng};
 use density::{Stretch, share_out, stretches};
 use isotherm_units::{AddrRange, PAGE_SHIFT, PageNo};
 use std::collections::VecDeque;
@@ -227,7 +227,7 @@ impl ReportedTarget {
     ///
     /// Which pages of a mapping are resident is not known. Except for the reported ones, they are assumed to be spread
     /// evenly. O(mappings + pages known, times the logarithm of the latter).
-    pub fn summarize(&mut self, now: Ns, max_regions: usize, before: &[Region], elapsed: Ns) -> Summary {
+    pub fn summarize(&mut self, now: Ns, max_regions: usize, before: &[PastRegion], elapsed: Ns) -> Summary {
         self.counters.settle();
         self.note_weight();
         let mappings: Vec<Range<u64>> = self.resident.iter().map(|r| pages_of(r.range)).collect();

@@ -1,6 +1,5 @@
 use super::*;
-use crate::Since;
-use crate::{Mask, PmdBits, Rng, Target, Watch};
+use crate::{Mask, PmdBits, Region, Rng, Since, Target, Watch};
 use isotherm_units::{Addr, PAGE_SIZE, PmdNo};
 
 const MS: Ns = 1_000_000;
@@ -325,7 +324,8 @@ fn ages_are_carried_on() {
     listen(&mut t, &spans, 10_007, 0..20, &mut rng);
     let first = t.summarize(20 * S, 100, &[], 0);
     listen(&mut t, &spans, 10_007, 20..25, &mut rng);
-    let second = t.summarize(25 * S, 100, &first.regions, 5 * S);
+    let first: Vec<PastRegion> = first.regions.iter().map(PastRegion::from).collect();
+    let second = t.summarize(25 * S, 100, &first, 5 * S);
     assert!(second.regions.iter().filter(|r| r.rate_hz > 10.0).all(|r| r.age_ns == 5 * S), "{:?}", second.regions);
 }
 

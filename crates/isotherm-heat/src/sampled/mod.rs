@@ -44,11 +44,11 @@ mod tuner;
 
 use crate::budget::{Bucket, RETOUCH_NS};
 use crate::pmd::{Ns, PmdBits};
-use crate::regions::carry_ages;
+use crate::regions::{PastRegion, carry_ages};
 use crate::target::{CREDIT_S, Tally};
 use crate::tune::{Observed, Tuning};
 use crate::view::Summary;
-use crate::{Mask, Region, Rng};
+use crate::{Mask, Rng};
 use checks::Checks;
 use choose::{Chooser, Pass};
 use isotherm_units::{Bytes, PmdNo};
@@ -275,7 +275,7 @@ impl SampledTarget {
     }
 
     /// Sums up. Pages are counted by the shares found in checked huge ranges, so numbers of pages are estimates.
-    pub fn summarize(&self, max_regions: usize, before: &[Region], elapsed: Ns) -> Summary {
+    pub fn summarize(&self, max_regions: usize, before: &[PastRegion], elapsed: Ns) -> Summary {
         let mut sum = summary::histograms(&self.totals());
         sum.regions = summary::regions(self.pieces.iter(), max_regions);
         carry_ages(&mut sum.regions, before, elapsed);
