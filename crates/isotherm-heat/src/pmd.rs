@@ -20,6 +20,7 @@ pub use packed::PackedHeat;
 use crate::idle::IdleBefore;
 use crate::survey::{Rank, Sketch};
 use crate::{Interval, Mask};
+use bitflags::bitflags;
 
 /// Nanoseconds of monitor time.
 pub type Ns = u64;
@@ -152,29 +153,58 @@ pub(crate) struct Timing {
     pub next_read: Ns,
     /// When it may be cleared again. 0: at any time.
     pub next_clear: Ns,
-    /// A queue of clears has an entry for that time.
-    pub queued: bool,
     /// Reads since the clear: the next is at twice the distance.
     pub step: u8,
     /// log2 of the seconds to the next routine check.
     pub backoff: u8,
     /// Retouches expected that were neither seen nor given up yet.
     pub reserved: u16,
-    pub urgent: bool,
     /// It waits for its first check, in this order.
     pub rank: Option<Rank>,
-    /// It was assumed to be idle when it was cleared for the first time.
-    pub assumed_idle: bool,
-    /// Was cleared at least once.
-    pub checked: bool,
-    /// Much of it came since, and waits for its first check.
-    pub renewed: bool,
-    /// Cannot be cleared: hugetlb, or shared in a way that nothing here reaches.
-    pub unclearable: bool,
-    /// The last clear reached none of its pages.
-    pub stuck: bool,
-    /// Some of its pages may have been cleared together with others since the last read.
-    pub partly_cleared: bool,
+    pub flags: Flags,
+}
+
+bitflags! {
+    /// What holds of a huge range, in one byte: there is a [`Timing`] for each 2 MiB of each target.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub(crate) struct Flags: u8 {
+        /// A queue of clears has an entry for `next_clear`.
+        const QUEUED = 1 << 0;
+        /// It is checked before ranges of which nothing unexpected was seen.
+        const URGENT = 1 << 1;
+        /// It was assumed to be idle when it was cleared for the first time.
+        const ASSUMED_IDLE = 1 << 2;
+        /// Was cleared at least once.
+        const CHECKED = 1 << 3;
+        /// Much of it came since, and waits for its first check.
+        const RENEWED = 1 << 4;
+        /// Cannot be cleared: hugetlb, or shared in a way that nothing here reaches.
+        const UNCLEARABLE = 1 << 5;
+        /// The last clear reached none of its pages.
+        const STUCK = 1 << 6;
+        /// Some of its pages may have been cleared together with others since the last read.
+        const PARTLY_CLEARED = 1 << 7;
+    }
+}
+
+impl Timing {
+    /// Whether any of `flags` holds.
+    pub fn is(&self, flags: Flags) -> bool {
+        self.flags.intersects(flags)
+    }
+
+    /// Plans a clear at `at`, for which a queue has an entry if `queued`.
+    pub fn plan_clear(&mut self, at: Ns, queued: bool) {
+        self.next_clear = at;
+        self.flags.set(Flags::QUEUED, queued);
+    }
+
+    /// Whether it was not checked before. It is now.
+    pub fn first_checked(&mut self) -> bool {
+        let first = !self.is(Flags::CHECKED);
+        self.flags.insert(Flags::CHECKED);
+        first
+    }
 }
 
 /// Neighbouring pages of a huge range of which the same is known.

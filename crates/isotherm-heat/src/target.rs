@@ -31,7 +31,7 @@ use crate::behind_huge::BehindHuge;
 use crate::budget::{RETOUCH_NS, Shares};
 use crate::due::{Queue, Reads, claim};
 use crate::idle::Accessed;
-use crate::pmd::{AccessesFound, MIN_IDLE, Ns, PmdBits, Timing};
+use crate::pmd::{AccessesFound, Flags, MIN_IDLE, Ns, PmdBits, Timing};
 use crate::pmd_heat::PmdHeat;
 use crate::pmd_map::PmdMap;
 use crate::survey::{Rank, STRETCH, Sooner, Survey, choose, cut};
@@ -69,7 +69,7 @@ pub(crate) struct Entry {
     pub timing: Timing,
 }
 
-const _: () = assert!(size_of::<Entry>() <= 56);
+const _: () = assert!(size_of::<Entry>() <= 48);
 
 /// Parameters of a target's monitoring that can be changed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -172,7 +172,7 @@ impl Target {
     fn remove(&mut self, pmd: PmdNo) {
         if let Some(entry) = self.pmds.remove(pmd) {
             self.reserved -= u64::from(entry.timing.reserved);
-            self.unchecked -= usize::from(!entry.timing.checked);
+            self.unchecked -= usize::from(!entry.timing.is(Flags::CHECKED));
             self.survey.forget(pmd);
             self.behind.remove(pmd);
         }
@@ -194,7 +194,8 @@ impl Target {
     /// A huge range chosen by [`Target::due_clears`] could not be cleared now. It is due again shortly.
     pub fn clear_later(&mut self, now: Ns, pmd: PmdNo) {
         if let Some(entry) = self.pmds.get_mut(pmd) {
-            (entry.timing.next_clear, entry.timing.urgent, entry.timing.queued) = (now + FIRST_READ, false, true);
+            entry.timing.plan_clear(now + FIRST_READ, true);
+            entry.timing.flags.remove(Flags::URGENT);
             self.routine.push((now + FIRST_READ, pmd));
         }
     }
@@ -210,7 +211,8 @@ impl Target {
             let rank = if self.surveyed.binary_search(&pmd).is_ok() { Rank::Survey } else { Rank::Rest };
             return self.insert(pmd, bits, rank);
         };
-        let is_ours = std::mem::take(&mut entry.timing.partly_cleared);
+        let is_ours = entry.timing.is(Flags::PARTLY_CLEARED);
+        entry.timing.flags.remove(Flags::PARTLY_CLEARED);
         let Some(mut found) = entry.heat.read(now, bits) else {
             // Collapsed, split or unmapped since: what was known of the old shape does not hold for the new one.
             let behind = entry.heat.behind(now, bits);
@@ -243,7 +245,7 @@ impl Target {
     /// Queues a first check, or moves it forward.
     fn check_first(&mut self, pmd: PmdNo, rank: Rank) {
         let Some(entry) = self.pmds.get_mut(pmd) else { return };
-        let is_over = entry.timing.checked && !entry.timing.renewed;
+        let is_over = entry.timing.is(Flags::CHECKED) && !entry.timing.is(Flags::RENEWED);
         if is_over || entry.timing.rank.is_some_and(|waits| waits <= rank) {
             return;
         }
@@ -264,7 +266,7 @@ impl Target {
         }
         let Some(sketch) = entry.heat.sketch(now) else { return };
         for Sooner { between: (after, before), rank } in self.survey.note(pmd, sketch).into_iter().flatten() {
-            let stretch = self.pmds.range(after.next()..before).filter(|(_, e)| !e.timing.checked);
+            let stretch = self.pmds.range(after.next()..before).filter(|(_, e)| !e.timing.is(Flags::CHECKED));
             let stretch: Vec<PmdNo> = stretch.map(|(pmd, _)| pmd).collect();
             cut(&stretch).for_each(|pmd| self.check_first(pmd, rank));
         }
@@ -292,30 +294,30 @@ impl Target {
     fn plan_after_read(&mut self, now: Ns, pmd: PmdNo, found: AccessesFound) {
         let Some(entry) = self.pmds.get_mut(pmd) else { return };
         let t = &mut entry.timing;
-        if !t.queued && t.next_clear <= now {
+        if !t.is(Flags::QUEUED) && t.next_clear <= now {
             // Nothing was left to clear when it was due.
             t.next_clear = 0;
         }
-        if t.urgent || t.rank.is_some() || t.unclearable || t.stuck {
+        if t.rank.is_some() || t.is(Flags::URGENT | Flags::UNCLEARABLE | Flags::STUCK) {
             // It is cleared anyway, or never.
         } else if found.unexpected >= MANY {
-            t.urgent = true;
+            t.flags.insert(Flags::URGENT);
             t.backoff = 0;
-            (t.next_clear, t.queued) = (now, true);
+            t.plan_clear(now, true);
             self.urgent.push((now, pmd));
         } else if found.unexpected + found.weakly_unexpected > 0 {
             // A page here and there, as at the edge of any hot set. Soon, and after huge ranges that were never checked.
             let soon = now + if found.unexpected > 0 { FIRST_BACKOFF } else { WEAK_RECHECK };
             if t.next_clear == 0 || t.next_clear > soon {
                 t.backoff = if found.unexpected > 0 { 0 } else { t.backoff };
-                (t.next_clear, t.queued) = (soon, true);
+                t.plan_clear(soon, true);
                 self.routine.push((soon, pmd));
             }
         }
-        if found.renewed && t.rank.is_none() && !t.unclearable && !t.stuck && !t.urgent {
+        if found.renewed && t.rank.is_none() && !t.is(Flags::UNCLEARABLE | Flags::STUCK | Flags::URGENT) {
             // For much of it, it is a first check. Routine checks have the smallest shares of both budgets. What was never
             // checked at all does not wait for it.
-            t.renewed = true;
+            t.flags.insert(Flags::RENEWED);
             self.check_first(pmd, Rank::Rest);
         }
         self.plan_read(now, pmd);
@@ -328,9 +330,10 @@ impl Target {
         let horizon = if self.unchecked == 0 || self.survey.knows(pmd) { HORIZON } else { MIN_IDLE };
         let Some(entry) = self.pmds.get_mut(pmd) else { return };
         let t = &mut entry.timing;
-        if !t.queued && t.rank.is_none() && !t.unclearable && !t.stuck && entry.heat.has_uncleared() {
+        let waits = t.rank.is_some() || t.is(Flags::QUEUED | Flags::UNCLEARABLE | Flags::STUCK);
+        if !waits && entry.heat.has_uncleared() {
             // Everything was cleared. Now there is something to learn again.
-            (t.next_clear, t.queued) = (t.next_clear.max(now).max(1), true);
+            t.plan_clear(t.next_clear.max(now).max(1), true);
             self.routine.push((t.next_clear, pmd));
         }
         if !entry.heat.has_cleared() {
@@ -339,7 +342,7 @@ impl Target {
             return;
         }
         let doubled = FIRST_READ << t.step.min(20);
-        let distance = if t.assumed_idle && doubled >= MIN_IDLE { Ns::MAX } else { doubled };
+        let distance = if t.is(Flags::ASSUMED_IDLE) && doubled >= MIN_IDLE { Ns::MAX } else { doubled };
         if distance >= scan_period.min(horizon) {
             // Retouches expected within the horizon have come by now, or they will not come.
             self.reserved -= u64::from(std::mem::take(&mut t.reserved));
@@ -375,20 +378,20 @@ impl Target {
     pub fn cleared(&mut self, now: Ns, pmd: PmdNo, stuck: Mask) {
         let learned = self.mark_cleared(now, pmd, stuck);
         let Some(entry) = self.pmds.get_mut(pmd) else { return };
-        entry.timing.stuck = learned == 0 && !stuck.is_empty();
-        entry.timing.urgent = false;
-        if entry.timing.stuck {
-            (entry.timing.next_clear, entry.timing.queued) = (now + STUCK_RETRY, true);
-            self.routine.push((entry.timing.next_clear, pmd));
+        let t = &mut entry.timing;
+        t.flags.remove(Flags::URGENT);
+        t.flags.set(Flags::STUCK, learned == 0 && !stuck.is_empty());
+        if t.is(Flags::STUCK) {
+            t.plan_clear(now + STUCK_RETRY, true);
+            self.routine.push((t.next_clear, pmd));
             return;
         }
-        let t = &mut entry.timing;
-        t.next_clear = now + (FIRST_BACKOFF << t.backoff);
+        let at = now + (FIRST_BACKOFF << t.backoff);
         t.backoff = (t.backoff + 1).min(MAX_BACKOFF);
         // Most huge ranges are idle, and wait in no queue: there is nothing to clear until a read finds an access.
-        t.queued = entry.heat.has_uncleared();
-        if t.queued {
-            self.routine.push((t.next_clear, pmd));
+        t.plan_clear(at, entry.heat.has_uncleared());
+        if t.is(Flags::QUEUED) {
+            self.routine.push((at, pmd));
         }
     }
 
@@ -405,8 +408,9 @@ impl Target {
         let learned = entry.heat.set_cleared(now, stuck);
         self.tally.cleared += learned;
         let t = &mut entry.timing;
-        self.unchecked -= usize::from(!std::mem::replace(&mut t.checked, true));
-        (t.rank, t.renewed) = (None, false);
+        self.unchecked -= usize::from(t.first_checked());
+        t.rank = None;
+        t.flags.remove(Flags::RENEWED);
         if self.unchecked > 0 {
             self.survey.expect(pmd);
         } else {
@@ -415,7 +419,7 @@ impl Target {
         let reserve = u16::try_from(expected.min(learned)).unwrap_or(u16::MAX);
         self.reserved = self.reserved - u64::from(t.reserved) + u64::from(reserve);
         t.reserved = reserve;
-        t.assumed_idle = assumed_idle;
+        t.flags.set(Flags::ASSUMED_IDLE, assumed_idle);
         t.step = if assumed_idle { IDLE_STEP } else { 0 };
         t.next_read = now + (FIRST_READ << t.step);
         self.reads.push(t.next_read, pmd);
@@ -425,8 +429,8 @@ impl Target {
     /// Notes that `pmd` cannot be cleared by any means here. It is not tried again, and counts as unclearable.
     pub fn refused(&mut self, pmd: PmdNo) {
         if let Some(entry) = self.pmds.get_mut(pmd) {
-            entry.timing.unclearable = true;
-            self.unchecked -= usize::from(!std::mem::replace(&mut entry.timing.checked, true));
+            entry.timing.flags.insert(Flags::UNCLEARABLE);
+            self.unchecked -= usize::from(entry.timing.first_checked());
         }
     }
 
@@ -434,7 +438,7 @@ impl Target {
     /// clear, nobody else cleared them.
     pub fn partly_cleared(&mut self, pmd: PmdNo) {
         if let Some(entry) = self.pmds.get_mut(pmd) {
-            entry.timing.partly_cleared = true;
+            entry.timing.flags.insert(Flags::PARTLY_CLEARED);
         }
     }
 
@@ -450,7 +454,7 @@ impl Target {
 
     /// Huge ranges with pages that the last clear did not reach.
     pub fn stuck_pmds(&self) -> Vec<PmdNo> {
-        self.pmds.iter().filter(|(_, e)| e.timing.stuck).map(|(b, _)| b).collect()
+        self.pmds.iter().filter(|(_, e)| e.timing.is(Flags::STUCK)).map(|(b, _)| b).collect()
     }
 
     /// Every huge range, in address order.

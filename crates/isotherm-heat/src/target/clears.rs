@@ -4,7 +4,7 @@
 
 use super::{STUCK_RETRY, Target};
 use crate::budget::{Class, RETOUCH_NS};
-use crate::pmd::Ns;
+use crate::pmd::{Flags, Ns};
 use crate::survey::Rank;
 use crate::track::ClearQuota;
 use isotherm_units::PmdNo;
@@ -51,8 +51,8 @@ impl Target {
     /// The class of a huge range that [`Target::due_clears`] has chosen, until it is cleared.
     pub(crate) fn class_of(&self, pmd: PmdNo) -> Class {
         match self.pmds.get(pmd).map(|entry| entry.timing) {
-            Some(timing) if timing.urgent => Class::Urgent,
-            Some(timing) if !timing.checked || timing.renewed => Class::First,
+            Some(timing) if timing.is(Flags::URGENT) => Class::Urgent,
+            Some(timing) if !timing.is(Flags::CHECKED) || timing.is(Flags::RENEWED) => Class::First,
             _ => Class::Routine,
         }
     }
@@ -76,9 +76,9 @@ impl Target {
             // As below. A range whose pages are all gone waits for others.
             if entry.timing.rank == Some(rank) {
                 entry.timing.rank = None;
-                if entry.timing.checked {
+                if entry.timing.is(Flags::CHECKED) {
                     // It may be queued for a routine check as well, and is cleared once.
-                    (entry.timing.next_clear, entry.timing.queued) = (0, false);
+                    entry.timing.plan_clear(0, false);
                 }
                 if entry.heat.has_uncleared() {
                     self.survey.begin(now, rank, self.unchecked);
@@ -99,7 +99,8 @@ impl Target {
             queue.pop();
             let Some(entry) = self.pmds.get_mut(pmd) else { continue };
             // An entry that is not the huge range's current plan is left over from an older one.
-            if entry.timing.next_clear != at || entry.timing.urgent != urgent || entry.timing.unclearable {
+            let t = &mut entry.timing;
+            if t.next_clear != at || t.is(Flags::URGENT) != urgent || t.is(Flags::UNCLEARABLE) {
                 continue;
             }
             if entry.heat.has_uncleared() {
@@ -107,8 +108,9 @@ impl Target {
             }
             // A clear of the whole process reached pages here that a clear of the huge range did not. Clears of the huge range
             // are still retried.
-            let again = if entry.timing.stuck { now + STUCK_RETRY } else { 0 };
-            (entry.timing.next_clear, entry.timing.urgent, entry.timing.queued) = (again, false, again > 0);
+            let again = if t.is(Flags::STUCK) { now + STUCK_RETRY } else { 0 };
+            t.plan_clear(again, again > 0);
+            t.flags.remove(Flags::URGENT);
             if again > 0 {
                 self.routine.push((again, pmd));
             }

@@ -10,7 +10,7 @@
 
 use super::Target;
 use crate::behind_huge::BehindHuge;
-use crate::pmd::{Ns, Run};
+use crate::pmd::{Flags, Ns, Run};
 use crate::pmd_heat::{PmdHeat, estimate, interval_around_unmeasured};
 use crate::survey::Between;
 use crate::{Interval, Mask};
@@ -54,15 +54,16 @@ impl Target {
             if let Some(run) = assumed {
                 estimate(&mut runs, run.interval, run.idle);
             }
-            if entry.timing.checked
-                && !entry.timing.unclearable
+            let unclearable = entry.timing.is(Flags::UNCLEARABLE);
+            if entry.timing.is(Flags::CHECKED)
+                && !unclearable
                 && let Some(interval) = interval_around_unmeasured(&runs)
             {
                 // For how long they have been idle is not known: they came after the pages around them were checked.
                 estimate(&mut runs, interval, Interval::UNMEASURED);
             }
             let behind = if matches!(entry.heat, PmdHeat::Huge(_)) { self.behind.get(pmd) } else { None };
-            each(pmd, View { unclearable: entry.timing.unclearable, runs: &runs, behind });
+            each(pmd, View { unclearable, runs: &runs, behind });
         }
     }
 }
