@@ -8,7 +8,9 @@
 //! - *The price*: the store's CPU time per operation in twenty windows of 5 s, watched and not by turns. The median of the ten ratios is printed
 //!   with its 95% interval. Where that is wide, the machine is too noisy for the figure, and the estimate from pages accessed again stands beside it.
 //! - *Collapsing*: the share of all accesses that go to huge pages after a quarter of the collapses, and after a minute; and the working set
-//!   then: by estimate, as the pages of huge pages were before, and by bits, when one accessed bit stands for 2 MiB.
+//!   then: by estimate, as the pages of huge pages were before, and by bits, when one accessed bit stands for 2 MiB. Where heat is nearly
+//!   flat over all that is hot, a quarter of it cannot carry most: so ours is also set against the best order. With keys by Zipf's law,
+//!   a quarter can.
 
 use anyhow::{Context, Result};
 use isotherm_bench::collapsing::Collapsing;
@@ -21,7 +23,7 @@ use isotherm_monitor::Settings;
 use isotherm_schemes::Budgets;
 use isotherm_sources::RealClock;
 use isotherm_units::{PAGES_PER_PMD, PmdNo};
-use isotherm_workload::{PageCounts, Reported, Server, Store};
+use isotherm_workload::{Keys, PageCounts, Reported, Server, Store};
 use std::sync::atomic::AtomicBool;
 use std::thread::sleep;
 use std::time::Duration;
@@ -31,6 +33,8 @@ const HOT_HZ: f64 = 1.0;
 /// Over which rates are taken.
 const WINDOW: Ns = 10 * S;
 const PAIRS: usize = 10;
+/// As of the keys of YCSB's workloads.
+const ZIPF: f64 = 0.99;
 /// Of a window of 5 s: the caches of the store are as they were before.
 const SETTLED: Duration = Duration::from_millis(300);
 const SLICE: Duration = Duration::from_millis(4700);
@@ -52,6 +56,10 @@ fn main() -> Result<()> {
     }
     if "collapse".contains(&only()) {
         collapses(&mut log, &server, trials)?;
+    }
+    if "zipf".contains(&only()) {
+        let keys = Keys::Zipf { exponent: ZIPF };
+        zipf_collapses(&mut log, &Store { keys, ..server }, trials)?;
     }
     log.finish()
 }
@@ -200,6 +208,7 @@ struct Collapsed {
     collapses: f64,
     heat_at_25pct: f64,
     best_at_25pct: f64,
+    vs_best_at_25pct: f64,
     heat_60s: f64,
     wss_error_pct: f64,
     wss_by_bits_error_pct: f64,
@@ -207,8 +216,29 @@ struct Collapsed {
     collapse_cpu_pct: f64,
 }
 
+fn collapsed_each(store: &Store, trials: usize) -> Result<Vec<Collapsed>> {
+    (0..trials).map(|trial| collapsed(store, trial)).collect()
+}
+
+/// With a few keys that are much hotter than the others.
+fn zipf_collapses(log: &mut Log, store: &Store, trials: usize) -> Result<()> {
+    let all = collapsed_each(store, trials)?;
+    let of = |what: fn(&Collapsed) -> f64| all.iter().map(what).collect::<Vec<f64>>();
+    log.line(format!(
+        "\nkeys by Zipf's law with an exponent of {ZIPF}; collapses in 60 s: {}",
+        spread(&of(|c| c.collapses))
+    ));
+    let rows = [
+        ("zipf_heat_on_huge_at_25pct", "accesses to huge pages after 25% of them, share", of(|c| c.heat_at_25pct)),
+        ("zipf_heat_vs_best_at_25pct", "the same over that of the best order", of(|c| c.vs_best_at_25pct)),
+        ("zipf_heat_on_huge_60s", "accesses to huge pages after all of them, share", of(|c| c.heat_60s)),
+    ];
+    print(log, rows);
+    Ok(())
+}
+
 fn collapses(log: &mut Log, store: &Store, trials: usize) -> Result<()> {
-    let all = (0..trials).map(|trial| collapsed(store, trial)).collect::<Result<Vec<_>>>()?;
+    let all = collapsed_each(store, trials)?;
     let of = |what: fn(&Collapsed) -> f64| all.iter().map(what).collect::<Vec<f64>>();
     log.line(format!("collapses in 60 s: {}", spread(&of(|c| c.collapses))));
     let wss_error = of(|c| c.wss_error_pct);
@@ -216,6 +246,7 @@ fn collapses(log: &mut Log, store: &Store, trials: usize) -> Result<()> {
     let rows = [
         ("heat_on_huge_at_25pct", "accesses to huge pages after 25% of them, share", of(|c| c.heat_at_25pct)),
         ("heat_on_best_at_25pct", "the same if the hottest had come first, share", of(|c| c.best_at_25pct)),
+        ("heat_vs_best_at_25pct", "ours over that, of each trial", of(|c| c.vs_best_at_25pct)),
         ("heat_on_huge_60s", "accesses to huge pages after all of them, share", of(|c| c.heat_60s)),
         ("wss_after_collapse_error_pct", "error of the working set then, by estimate, percent", sizes(&wss_error)),
         ("wss_by_bits_error_pct", "the same by bits, percent", sizes(&of(|c| c.wss_by_bits_error_pct))),
@@ -256,10 +287,12 @@ fn collapsed(store: &Store, trial: usize) -> Result<Collapsed> {
     sleep(Duration::from_nanos(WINDOW));
     let truth = hot_pages(&mut server, RealClock.now());
     let seconds = cost.elapsed_ns as f64 / 1e9;
+    let (ours_at_25pct, best_at_25pct) = (heat(&order[..quarter]), heat(&best[..quarter]));
     Ok(Collapsed {
         collapses: order.len() as f64,
-        heat_at_25pct: heat(&order[..quarter]),
-        best_at_25pct: heat(&best[..quarter]),
+        heat_at_25pct: ours_at_25pct,
+        best_at_25pct,
+        vs_best_at_25pct: ours_at_25pct / best_at_25pct,
         heat_60s: heat(&order),
         wss_error_pct: error_pct(reported.hot_by_estimate as f64, truth),
         wss_by_bits_error_pct: error_pct(reported.hot_pages as f64, truth),
