@@ -182,6 +182,10 @@ pub struct TargetFacts {
     pub runs_guest: bool,
     /// Memory charged to its cgroup, including all cgroups below, where that is known.
     pub cgroup_memory: Option<CgroupMemory>,
+    /// Of its own memory, swapped out; `None` where that is not known.
+    pub swapped: Option<Bytes>,
+    /// The lowest memory limit of its cgroup and those above; `None` without a limit, or where it is not known.
+    pub cgroup_limit: Option<Bytes>,
 }
 
 /// What a memory cgroup is charged for, by kind. Heat is known of mapped memory only. No page table shows the rest of

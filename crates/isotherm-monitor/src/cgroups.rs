@@ -1,5 +1,5 @@
 //! What the cgroups of targets hold in addition to mapped memory: page cache and slab, which are charged to them and
-//! which no page table shows.
+//! which no page table shows. And how much they may hold.
 //!
 //! `memory.stat` is expensive to read on a large host: the kernel sums the counters of all CPUs and of all descendants.
 //! So each cgroup is read rarely, and a bounded number at a time, the least recently read first. A snapshot has the
@@ -7,6 +7,7 @@
 
 use isotherm_heat::{CgroupMemory, Ns};
 use isotherm_sys::proc::{Cgroup, Cgroups, Membership, MemoryStat, Proc};
+use isotherm_units::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How long a value is used before it is read again.
@@ -28,6 +29,7 @@ struct Known {
     cgroup: Cgroup,
     read_at: Option<Ns>,
     memory: Option<CgroupMemory>,
+    limit: Option<Bytes>,
 }
 
 impl CgroupReader {
@@ -38,7 +40,7 @@ impl CgroupReader {
             self.mounted = proc.cgroups().ok();
         }
         if let Some(cgroup) = self.mounted.as_ref().and_then(|mounted| mounted.of(membership)) {
-            self.known.insert(path.to_owned(), Known { cgroup, read_at: None, memory: None });
+            self.known.insert(path.to_owned(), Known { cgroup, read_at: None, memory: None, limit: None });
         }
     }
 
@@ -49,6 +51,7 @@ impl CgroupReader {
         due.sort_by_key(|known| known.read_at);
         for known in due.into_iter().take(READ_AT_ONCE) {
             known.memory = known.cgroup.memory_stat().ok().and_then(of_stat);
+            known.limit = limit_of(&known.cgroup);
             known.read_at = Some(now);
         }
     }
@@ -57,12 +60,21 @@ impl CgroupReader {
     pub fn memory(&self, path: &str) -> Option<CgroupMemory> {
         self.known.get(path)?.memory
     }
+
+    /// The lowest limit of a cgroup and of those above it, when it was last read.
+    pub fn limit(&self, path: &str) -> Option<Bytes> {
+        self.known.get(path)?.limit
+    }
 }
 
 impl Known {
     fn is_due(&self, now: Ns) -> bool {
         self.read_at.is_none_or(|at| now.saturating_sub(at) >= BELIEVED_FOR)
     }
+}
+
+fn limit_of(cgroup: &Cgroup) -> Option<Bytes> {
+    cgroup.with_ancestors().iter().filter_map(|above| above.memory_use().ok()??.lowest()).min()
 }
 
 /// `None` where the kernel does not account for the memory of the cgroup.
@@ -78,7 +90,6 @@ fn of_stat(stat: MemoryStat) -> Option<CgroupMemory> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isotherm_units::Bytes;
     use std::fs;
     use std::path::Path;
 
@@ -94,6 +105,8 @@ mod tests {
         fs::write(mount.join("db/cgroup.procs"), "7\n").unwrap();
         fs::write(mount.join("db/memory.stat"), format!("anon {anon}\nfile 20\nslab 30\n")).unwrap();
         fs::write(mount.join("db/memory.swap.current"), "40\n").unwrap();
+        fs::write(mount.join("db/memory.current"), "60\n").unwrap();
+        fs::write(mount.join("db/memory.max"), "8192\n").unwrap();
         let proc = Proc::at(root.join("proc"));
         let membership = proc.membership(7).unwrap();
         (proc, membership)
@@ -105,10 +118,11 @@ mod tests {
         let mut reader = CgroupReader::default();
         let (proc, membership) = machine(dir.path(), 10);
         reader.note(&proc, &membership);
-        assert_eq!(reader.memory("/db"), None, "not read yet");
+        assert_eq!((reader.memory("/db"), reader.limit("/db")), (None, None), "not read yet");
         reader.refresh(0, &["/db"].into());
         let [anon, file, slab, swap] = [10, 20, 30, 40].map(Bytes);
         assert_eq!(reader.memory("/db"), Some(CgroupMemory { anon, file, slab, swap }));
+        assert_eq!((reader.limit("/db"), reader.limit("/no")), (Some(Bytes(8192)), None));
         machine(dir.path(), 11);
         reader.refresh(BELIEVED_FOR - 1, &["/db"].into());
         assert_eq!(reader.memory("/db").map(|m| m.anon), Some(Bytes(10)), "as read before");

@@ -12,7 +12,7 @@
 //! | `watched` | one watched target |
 //! | `turns` | reads and clears |
 //! | `cpu` | the CPU budget of the monitor |
-//! | `shared`, `cgroups` | pages that targets share; what is charged to their cgroups |
+//! | `shared`, `cgroups`, `swapped` | pages that targets share; what is charged to their cgroups, and its limit; what is swapped out |
 //! | `report` | snapshots and cost |
 
 #![forbid(unsafe_code)]
@@ -26,6 +26,7 @@ mod follow;
 mod report;
 mod settings;
 mod shared;
+mod swapped;
 mod targets;
 mod turns;
 mod watched;

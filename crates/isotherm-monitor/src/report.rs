@@ -1,9 +1,9 @@
 //! Snapshots of the heat of all targets, and the cost of watching.
 
-use crate::Monitor;
 use crate::watched::TargetMonitor;
+use crate::{Monitor, swapped};
 use isotherm_heat::source::ReportSource;
-use isotherm_heat::{CgroupMemory, Clock, Cost, Mapping, Ns, Region, Snapshot, Summary, TargetFacts, TargetHeat};
+use isotherm_heat::{Clock, Cost, Mapping, Ns, Region, Snapshot, Summary, TargetFacts, TargetHeat};
 use isotherm_sys::heap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,10 +26,19 @@ impl<C: Clock> Monitor<C> {
         let elapsed = now.saturating_sub(self.last_snapshot);
         let used: BTreeSet<&str> = self.watched.values().map(|w| w.cgroup.as_str()).collect();
         self.cgroups.refresh(now, &used);
+        if self.follower.is_of_machine() {
+            self.read_swapped(now);
+        }
         let mut targets = Vec::with_capacity(self.watched.len());
         for watched in self.watched.values_mut() {
             let sum = watched.summarize(now, self.settings.max_regions, elapsed);
-            targets.push(target_heat(watched, sum, self.cgroups.memory(&watched.cgroup)));
+            let facts = TargetFacts {
+                cgroup_memory: self.cgroups.memory(&watched.cgroup),
+                cgroup_limit: self.cgroups.limit(&watched.cgroup).filter(|_| !watched.exited),
+                swapped: watched.swapped.bytes().filter(|_| !watched.exited),
+                ..TargetFacts::default()
+            };
+            targets.push(target_heat(watched, sum, facts));
         }
         self.note_others(&targets);
         self.forget_ended(now);
@@ -37,6 +46,17 @@ impl<C: Clock> Monitor<C> {
         self.last_snapshot = now;
         self.charge_bookkeeping();
         Snapshot { start_unix_ns: unix_ns.saturating_sub(elapsed), end_unix_ns: unix_ns, targets, cost: self.cost(now) }
+    }
+
+    /// Reads how much of processes is swapped out, of those for which it is time.
+    fn read_swapped(&mut self, now: Ns) {
+        let alive = self.watched.iter_mut().filter(|(_, watched)| !watched.exited);
+        let mut due: Vec<_> =
+            alive.filter_map(|(pid, watched)| Some((watched.swapped.due(now)?, *pid, watched))).collect();
+        due.sort_by_key(|(read_at, pid, _)| (*read_at, *pid));
+        for (_, pid, watched) in due.into_iter().take(swapped::READ_AT_ONCE) {
+            watched.swapped.note(now, self.proc.status(pid).ok().and_then(|status| status.swap));
+        }
     }
 
     /// Reports once that somebody else clears accessed bits.
@@ -91,11 +111,11 @@ impl<C: Clock> Monitor<C> {
     }
 }
 
-fn target_heat(watched: &mut TargetMonitor, sum: Summary, cgroup_memory: Option<CgroupMemory>) -> TargetHeat {
+fn target_heat(watched: &mut TargetMonitor, sum: Summary, of_cgroup: TargetFacts) -> TargetHeat {
     let facts = TargetFacts {
         cleared_by_others_pages: watched.cleared_by_others(),
         runs_guest: watched.runs_guest,
-        cgroup_memory,
+        ..of_cgroup
     };
     TargetHeat {
         id: watched.id,

@@ -1,6 +1,7 @@
 //! One watched process: its tracker, its mappings, and other facts about it.
 
 use crate::Settings;
+use crate::swapped::Swapped;
 use isotherm_heat::source::{Attached, Description, SourceResult};
 use isotherm_heat::track::{self, Extent, Tracker, Tracking, Turn};
 use isotherm_heat::{Mapping, Ns, PastRegion, RETOUCH_NS, Sampling, Since, Summary, Tally, TargetId};
@@ -32,6 +33,7 @@ pub(crate) struct TargetMonitor {
     pub maybe_shared_pages: u64,
     /// It runs a KVM guest.
     pub runs_guest: bool,
+    pub swapped: Swapped,
     /// Whether bits cleared by others are detected: not where clears of other targets reach this one.
     notices_others: bool,
     /// The counts of the last snapshot.
@@ -56,6 +58,7 @@ impl TargetMonitor {
             counted_elsewhere_pages: 0,
             maybe_shared_pages: 0,
             runs_guest: false,
+            swapped: Swapped::default(),
             notices_others: !source.clears_others,
             reported: Tally::default(),
             attached_at: now,

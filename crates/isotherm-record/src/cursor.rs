@@ -320,7 +320,7 @@ impl Row for TargetRow {
         let (comm, cgroup) = (cells.text()?.to_owned(), cells.text()?.to_owned());
         let (exited, granularity) = (cells.flag()?, granularity(cells.text()?)?);
         let (regions, mappings, mappings_snapshot) = (cells.int()?, cells.int()?, cells.int()?);
-        let heat = TargetHeat {
+        let mut heat = TargetHeat {
             id,
             comm,
             cgroup,
@@ -338,6 +338,8 @@ impl Row for TargetRow {
             idle_by_mapping: Vec::new(),
         };
         let behind_huge = (cells.int()?, cells.int()?);
+        heat.facts.swapped = cells.optional()?.map(Bytes);
+        heat.facts.cgroup_limit = cells.optional()?.map(Bytes);
         Ok(TargetRow { heat, regions, mappings, mappings_snapshot, behind_huge })
     }
 }
@@ -347,7 +349,8 @@ fn facts(cells: &mut Cells<'_>) -> Decoded<TargetFacts> {
     let is_known = cells.int()? != 0;
     let mut bytes = || cells.int().map(Bytes);
     let held = CgroupMemory { anon: bytes()?, file: bytes()?, slab: bytes()?, swap: bytes()? };
-    Ok(TargetFacts { cleared_by_others_pages, runs_guest, cgroup_memory: is_known.then_some(held) })
+    let cgroup_memory = is_known.then_some(held);
+    Ok(TargetFacts { cleared_by_others_pages, runs_guest, cgroup_memory, ..TargetFacts::default() })
 }
 
 fn granularity(name: &str) -> Decoded<Granularity> {

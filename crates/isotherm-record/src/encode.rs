@@ -195,6 +195,8 @@ impl Pending {
             Int(held.swap.0),
             Int(behind.map_or(0, |b| b.pages)),
             Int(behind.map_or(0, |b| b.age_ns)),
+            Nullable(facts.swapped.map(|bytes| bytes.0)),
+            Nullable(facts.cgroup_limit.map(|bytes| bytes.0)),
         ]);
         for region in &target.regions {
             self.push_region(index, target.id, region);

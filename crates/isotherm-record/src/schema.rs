@@ -57,6 +57,8 @@
 //! | `cgroup_memory_known` | 1: the next four are known |
 //! | `cgroup_anon_bytes`, `cgroup_file_bytes`, `cgroup_slab_bytes`, `cgroup_swap_bytes` | charged to its cgroup and those below |
 //! | `behind_huge_pages`, `behind_huge_age_ns` | pages on huge pages that were known before as small ones; how long ago, in the mean |
+//! | `swapped_bytes` | of its own memory, swapped out; null if not known |
+//! | `cgroup_limit_bytes` | the lowest memory limit of its cgroup and those above; null without one |
 //!
 //! **regions**: neighbouring pages of like heat.
 //!
@@ -267,6 +269,8 @@ const TARGETS: &[(&str, Kind)] = &[
     ("cgroup_swap_bytes", Kind::Added),
     ("behind_huge_pages", Kind::Added),
     ("behind_huge_age_ns", Kind::Added),
+    ("swapped_bytes", Kind::Optional),
+    ("cgroup_limit_bytes", Kind::Optional),
 ];
 
 const REGIONS: &[(&str, Kind)] = &[

@@ -1,7 +1,6 @@
 //! A recorded snapshot as a monitor would have sent it.
 //!
-//! A recording has neither pages nor processes to ask, so swap, limits and what was done to memory are unknown. Which pages lie on
-//! huge pages is known by region: [`huge_by_regions`] counts them at the mean interval of their region, and [`part_of`] fits them to
+//! A recording has no pages to ask, so what was done to memory is unknown. Which pages lie on huge pages is known by region: [`huge_by_regions`] counts them at the mean interval of their region, and [`part_of`] fits them to
 //! the histogram of the process. A monitor does the same where a process is watched by region.
 
 use crate::rows::{HostRow, IdleRow, MappingRow, ProcessRow, RegionRow, Snapshot};

@@ -147,7 +147,7 @@ pub struct ProcessRow {
 }
 
 impl ProcessRow {
-    /// What a snapshot says of a process. Its heat on huge pages, swap, limit and what has left memory it does not have.
+    /// What a snapshot says of a process. Its heat on huge pages and what has left memory it does not have.
     pub fn of(target: &TargetHeat) -> ProcessRow {
         ProcessRow {
             pid: target.id.pid,
@@ -162,6 +162,8 @@ impl ProcessRow {
             estimated_pages: target.estimated().pages(),
             unclearable_pages: target.unclearable_pages,
             cgroup_memory: target.facts.cgroup_memory,
+            swapped_bytes: target.facts.swapped.map(|bytes| bytes.0),
+            cgroup_limit_bytes: target.facts.cgroup_limit.map(|bytes| bytes.0),
             ..ProcessRow::default()
         }
     }

@@ -14,9 +14,7 @@ use isotherm_heat::{Clock, Ns, RunInfo, Snapshot};
 use isotherm_monitor::Monitor;
 use isotherm_schemes::state::Status;
 use isotherm_stream::{Broadcaster, EventRow, IdleRow, MappingRow, RegionRow};
-use isotherm_sys::proc::Proc;
 use plans::Plans;
-use rows::Slow;
 use std::collections::VecDeque;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -33,8 +31,6 @@ pub struct Publisher {
     has_failed: bool,
     run: RunInfo,
     hostname: String,
-    proc: Proc,
-    slow: Slow,
     changes: Changes,
     events: VecDeque<EventRow>,
     plans: Plans,
@@ -55,15 +51,11 @@ impl Publisher {
 
     fn over(broadcaster: Broadcaster) -> Publisher {
         let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let proc = Proc::default();
-        let slow = Slow::new(&proc);
         Publisher {
             broadcaster,
             has_failed: false,
             run: RunInfo::default(),
             hostname,
-            proc,
-            slow,
             changes: Changes::default(),
             events: VecDeque::new(),
             plans: Plans::default(),
@@ -112,15 +104,9 @@ impl Publisher {
         status: Option<&Status>,
     ) -> isotherm_stream::Result<()> {
         let events = self.events(snapshot, status);
-        self.slow.begin(monitor.now());
         let processes = snapshot.targets.iter().map(|target| {
             let pages = monitor.pages_of(target.id.pid).map(|pages| (pages, monitor.now()));
-            rows::process(
-                target,
-                (pages, monitor.sampled_extent_of(target.id.pid).is_some()),
-                (&self.proc, &mut self.slow),
-                status,
-            )
+            rows::process(target, (pages, monitor.sampled_extent_of(target.id.pid).is_some()), status)
         });
         let mut sent = isotherm_stream::Snapshot {
             host: rows::host(&self.run, &self.hostname, snapshot, monitor.unchecked()),

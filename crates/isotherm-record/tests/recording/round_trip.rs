@@ -91,14 +91,18 @@ fn bare_targets() -> impl Strategy<Value = TargetHeat> {
 }
 
 fn facts() -> impl Strategy<Value = TargetFacts> {
-    let memory = any::<Option<[u64; 4]>>();
-    (any::<u64>(), any::<bool>(), memory).prop_map(|(cleared_by_others_pages, runs_guest, memory)| TargetFacts {
-        cleared_by_others_pages,
-        runs_guest,
-        cgroup_memory: memory.map(|of| {
-            let [anon, file, slab, swap] = of.map(Bytes);
-            CgroupMemory { anon, file, slab, swap }
-        }),
+    let (memory, bytes) = (any::<Option<[u64; 4]>>(), any::<[Option<u64>; 2]>());
+    (any::<u64>(), any::<bool>(), memory, bytes).prop_map(|(cleared_by_others_pages, runs_guest, memory, bytes)| {
+        TargetFacts {
+            cleared_by_others_pages,
+            runs_guest,
+            swapped: bytes[0].map(Bytes),
+            cgroup_limit: bytes[1].map(Bytes),
+            cgroup_memory: memory.map(|of| {
+                let [anon, file, slab, swap] = of.map(Bytes);
+                CgroupMemory { anon, file, slab, swap }
+            }),
+        }
     })
 }
 

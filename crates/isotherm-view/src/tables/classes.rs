@@ -147,6 +147,8 @@ pub struct ProcessRow {
     pub exited: bool,
     /// It runs a KVM guest, whose accesses are not seen.
     pub runs_guest: bool,
+    /// Of its memory, swapped out. `None` if not known.
+    pub swapped_bytes: Option<Bytes>,
     /// Its memory.
     #[serde(flatten)]
     pub heat: HeatSum,
@@ -188,17 +190,31 @@ impl ProcessReport {
     /// Writes the report as text.
     pub fn write_text(&self, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
         write_wrapped(out, &head_line("processes", self.end_unix_ns, self.thresholds), style)?;
-        let mut table = class_table(&[Column::number("PID", 1), Column::name("COMMAND", Keep::Start, 12, 0)], &[]);
+        let swapped = if self.has_swapped() { SWAPPED.as_slice() } else { &[] };
+        let mut table = class_table(&[Column::number("PID", 1), Column::name("COMMAND", Keep::Start, 12, 0)], swapped);
         for p in &self.processes {
-            table.row([vec![p.pid.to_string(), p.label()], p.heat.cells("")].concat());
+            let last =
+                swapped.iter().map(|_| p.swapped_bytes.map_or_else(|| "?".to_owned(), |bytes| bytes.to_string()));
+            table.row([vec![p.pid.to_string(), p.label()], p.heat.cells(""), last.collect()].concat());
         }
         let mark = if self.total_is_approximate { "~" } else { "" };
-        table.row([vec![String::new(), "total".to_owned()], self.total.cells(mark)].concat());
+        let last = vec![String::new(); swapped.len()];
+        table.row([vec![String::new(), "total".to_owned()], self.total.cells(mark), last].concat());
         table.write(out, style)?;
         write_notes(&self.total, out, style)?;
         self.cost.write_text(out, style)
     }
 }
+
+impl ProcessReport {
+    /// Whether memory of any process is known to be swapped out.
+    fn has_swapped(&self) -> bool {
+        self.processes.iter().any(|p| p.swapped_bytes.is_some_and(|bytes| bytes.0 > 0))
+    }
+}
+
+/// A column after those of the classes, where there is any such memory.
+const SWAPPED: [(&str, u8); 1] = [("SWAPPED", 8)];
 
 impl ProcessRow {
     /// Its name, marked if it has ended or runs a guest. Printable.
@@ -375,6 +391,7 @@ fn process(target: &TargetHeat, thresholds: Thresholds) -> ProcessRow {
         cgroup: target.cgroup.clone(),
         exited: target.exited,
         runs_guest: target.facts.runs_guest,
+        swapped_bytes: target.facts.swapped,
         heat: HeatSum::of(target, thresholds),
     }
 }
@@ -488,6 +505,24 @@ mod tests {
         ended.exited = true;
         let report = ProcessReport::build(&snapshot(1, vec![ended]), Thresholds::default());
         assert_eq!((report.processes.len(), report.total), (1, HeatSum::default()));
+    }
+
+    #[test]
+    fn memory_that_is_swapped_out_has_a_column_where_there_is_any() {
+        let text = |swapped: [Option<u64>; 2]| {
+            let targets = [1, 2].into_iter().zip(swapped).map(|(pid, swapped)| {
+                let mut target = one(pid, "/a", 1, 0);
+                target.facts.swapped = swapped.map(|mib| Bytes(mib * MIB));
+                target
+            });
+            let report = ProcessReport::build(&snapshot(1, targets.collect()), Thresholds::default());
+            let mut text = Vec::new();
+            report.write_text(&mut text, TextStyle { width: 200, ascii: true }).unwrap();
+            String::from_utf8(text).unwrap()
+        };
+        let some = text([Some(77), None]);
+        assert!(some.contains("SWAPPED") && some.contains("77.0 MiB") && some.contains('?'), "{some}");
+        assert!(!text([Some(0), None]).contains("SWAPPED"));
     }
 
     #[test]

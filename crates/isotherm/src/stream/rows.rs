@@ -1,16 +1,14 @@
 //! From a snapshot, and what is known of pages, to the rows that are sent.
 
 use crate::output;
-use isotherm_heat::{Histogram, Ns, RunInfo, Snapshot, Target, TargetHeat, TargetId};
+use isotherm_heat::{Histogram, Ns, RunInfo, Snapshot, Target, TargetHeat};
 use isotherm_schemes::bring_back::BROUGHT_BACK;
 use isotherm_schemes::collapse::COLLAPSED;
 use isotherm_schemes::migrate::MIGRATED;
 use isotherm_schemes::page_out::PAGED_OUT;
 use isotherm_schemes::state::{Status, TargetStatus};
 use isotherm_stream::{ActionRow, HostRow, ProcessRow, huge_by_regions, part_of};
-use isotherm_sys::proc::{Cgroup, Cgroups, Proc};
 use isotherm_units::{Bytes, PMD_SIZE};
-use std::collections::HashMap;
 
 /// The machine, the monitor and its cost.
 pub fn host(run: &RunInfo, hostname: &str, snapshot: &Snapshot, (unchecked, all): (usize, usize)) -> HostRow {
@@ -22,56 +20,10 @@ pub fn host(run: &RunInfo, hostname: &str, snapshot: &Snapshot, (unchecked, all)
     }
 }
 
-/// What changes slowly and takes a file or more to read: limits of memory cgroups, and what of a process is in swap.
-#[derive(Debug)]
-pub struct Slow {
-    cgroups: Option<Cgroups>,
-    read_at: Ns,
-    limits: HashMap<String, Option<u64>>,
-    swapped: HashMap<TargetId, Option<u64>>,
-}
-
-/// How long it is kept.
-const SLOW_TTL: Ns = 10_000_000_000;
-
-impl Slow {
-    pub fn new(proc: &Proc) -> Slow {
-        Slow { cgroups: proc.cgroups().ok(), read_at: 0, limits: HashMap::new(), swapped: HashMap::new() }
-    }
-
-    /// Begins another snapshot.
-    pub fn begin(&mut self, now: Ns) {
-        if now.saturating_sub(self.read_at) >= SLOW_TTL {
-            self.read_at = now;
-            self.limits.clear();
-            self.swapped.clear();
-        }
-    }
-
-    /// The lowest limit of the cgroup of a process, and of those above it.
-    fn limit(&mut self, proc: &Proc, target: &TargetHeat) -> Option<u64> {
-        if let Some(limit) = self.limits.get(&target.cgroup) {
-            return *limit;
-        }
-        let own = || self.cgroups.as_ref()?.of(&proc.membership(target.id.pid).ok()?);
-        let lowest = |cgroup: &Cgroup| cgroup.memory_use().ok().flatten()?.lowest();
-        let limit = own().and_then(|own| own.with_ancestors().iter().filter_map(lowest).min()).map(|limit| limit.0);
-        self.limits.insert(target.cgroup.clone(), limit);
-        limit
-    }
-
-    /// What of a process is in swap.
-    fn swapped(&mut self, proc: &Proc, process: TargetId) -> Option<u64> {
-        let read = || proc.status(process.pid).ok()?.swap.map(|swap| swap.0);
-        *self.swapped.entry(process).or_insert_with(read)
-    }
-}
-
 /// One process; with what is known of each of its pages, and the time, and whether it is sampled.
 pub fn process(
     target: &TargetHeat,
     (pages, is_sampled): (Option<(&Target, Ns)>, bool),
-    (proc, slow): (&Proc, &mut Slow),
     status: Option<&Status>,
 ) -> ProcessRow {
     let on_huge = pages.map_or_else(|| huge_by_regions(target), |(pages, now)| huge_by_pages(pages, now));
@@ -82,8 +34,6 @@ pub fn process(
         sampled: is_sampled || row.sampled,
         heat_huge: part_of(&heat, &on_huge),
         heat,
-        swapped_bytes: if target.exited { None } else { slow.swapped(proc, target.id) },
-        cgroup_limit_bytes: if target.exited { None } else { slow.limit(proc, target) },
         left_bytes: out.map_or(0, |out| out.left_bytes),
         refaulted_bytes: out.map_or(0, |out| out.refaulted_bytes),
         out_bytes: out.map_or(0, |out| out.out_bytes),
@@ -155,8 +105,11 @@ mod tests {
             huge_ranges,
             bytes,
         };
-        let done =
-            [row("collapse", "done", 3, 6 << 20), row("migrate", "done", 2, 12_288), row("any", "no-charge", 4, 0)];
+        let done = [
+            row("collapse", "done", 3, 6 << 20),
+            row("migrate", "done", 2, 12_288),
+            row("any", "no-charge", 4, 0),
+        ];
         assert_eq!(rows, done);
     }
 }
