@@ -55,6 +55,7 @@ export function position(value: number): number {
 export function rampColor(show: Show, at: number): Rgb {
   switch (show) {
     case "hot":
+    case "peak":
       return heatColor(at <= 0 ? 0 : SHARE_FLOOR + (1 - SHARE_FLOOR) * at);
     case "interval":
       return heatColor(at);

@@ -21,7 +21,7 @@ export interface Tick {
 }
 
 export function scaleName(show: Show): string {
-  return { hot: "Hot share", interval: "Access interval", idle: "Idle time" }[show];
+  return { hot: "Hot share", peak: "Peak", interval: "Access interval", idle: "Idle time" }[show];
 }
 
 /** One line that explains the scale. */
@@ -29,6 +29,8 @@ export function scaleTitle(show: Show): string {
   switch (show) {
     case "hot":
       return "share of the cell's resident memory that is hot (accessed at least every 1 s)";
+    case "peak":
+      return "largest share of the cell's resident memory that was hot in one snapshot of its time";
     case "interval":
       return "mean time between two accesses to a page of the cell";
     case "idle":
@@ -45,7 +47,7 @@ export function timePosition(show: "interval" | "idle", ms: number): number {
 
 /** Entries along the ramp, coldest first. */
 export function ticks(show: Show): Tick[] {
-  if (show === "hot") {
+  if (show === "hot" || show === "peak") {
     return [0.001, 0.01, 0.1, 1].map((part) => ({ at: 1 + Math.log10(part) / SHARE_DECADES, label: share(part) }));
   }
   const times = show === "interval" ? [HOUR, MINUTE, SECOND, 30, 1] : [HOUR, 10 * MINUTE, MINUTE, 10 * SECOND, SECOND];
@@ -57,6 +59,7 @@ export function extraTicks(show: Show): { value: number; label: string }[] {
   const unmeasured = { value: 1, label: "unmeasured" };
   switch (show) {
     case "hot":
+    case "peak":
       return [{ value: 2, label: "none" }, unmeasured];
     case "interval":
       return [unmeasured];
@@ -65,7 +68,7 @@ export function extraTicks(show: Show): { value: number; label: string }[] {
   }
 }
 
-/** The share that a value of a tile of `hot` stands for. */
+/** The share that a value of a tile of `hot` or `peak` stands for. */
 export function shareOf(value: number): number {
   return value <= 2 ? 0 : 10 ** ((SHARE_DECADES * (value - 2)) / 253 - SHARE_DECADES);
 }

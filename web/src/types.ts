@@ -156,6 +156,8 @@ export interface CellRegion extends Span {
   resident_bytes: number;
   huge_bytes: number;
   hot_bytes: number;
+  /** The most that was hot at one moment, where older snapshots have become one. */
+  peak_hot_bytes: number;
   unmeasured_bytes: number;
   estimated_bytes: number;
   interval_ms: number | null;
@@ -178,5 +180,5 @@ export interface SnapshotEvent {
 }
 
 /** What the colours of a heat map stand for. */
-export type Show = "hot" | "interval" | "idle";
-export const SHOWS: readonly Show[] = ["hot", "interval", "idle"];
+export type Show = "hot" | "peak" | "interval" | "idle";
+export const SHOWS: readonly Show[] = ["hot", "peak", "interval", "idle"];

@@ -31,7 +31,7 @@ function colorOf(show, value) {
   if (value === 0) return [16, 16, 20];
   if (value === 1) return [96, 104, 112];
   const at = (value - 2) / 253;
-  const heat = { hot: at === 0 ? 0 : 0.2 + 0.8 * at, interval: at, idle: at === 1 ? 1 : 0.6 * at }[show];
+  const heat = { hot: at === 0 ? 0 : 0.2 + 0.8 * at, peak: at === 0 ? 0 : 0.2 + 0.8 * at, interval: at, idle: at === 1 ? 1 : 0.6 * at }[show];
   const below = Math.min(5, Math.floor(heat * 6));
   return CONTROL[below].map((low, i) => Math.round(low + (CONTROL[below + 1][i] - low) * (heat * 6 - below)));
 }
@@ -62,7 +62,7 @@ const POINTS = [
   [10, 330], [11, 330], [12, 330], [13, 330], [15, 330], [16, 330], [20, 100], [20, 400], [25, 330], [26, 330],
 ].map(([block, n]) => ({ block, n, ms: FIRST_MS + (n - 0.5) * WINDOW_MS, packed: (block + 0.5) * BLOCK }));
 
-for (const show of ["hot", "interval", "idle"]) {
+for (const show of ["hot", "peak", "interval", "idle"]) {
   test(`twenty cells have the colour of their value: ${show}`, async () => {
     const { page, wrong } = await visit(`show=${show}`);
     const view = { from: FIRST_MS, to: FIRST_MS + 599 * WINDOW_MS, lo: 0, hi: 27 * BLOCK };

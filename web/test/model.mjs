@@ -49,7 +49,7 @@ const onLog = (ms, hot, cold) => clamp(2 + (253 * Math.log(cold / ms)) / Math.lo
 export function valueOf(show, heat) {
   if (heat === null) return 0;
   if (heat === "unmeasured") return 1;
-  if (show === "hot") return heat.share === 0 ? 2 : clamp(2 + (253 * (Math.log10(heat.share) + 3)) / 3);
+  if (show === "hot" || show === "peak") return heat.share === 0 ? 2 : clamp(2 + (253 * (Math.log10(heat.share) + 3)) / 3);
   return show === "interval" ? onLog(heat.intervalMs, 1, 3_600_000) : onLog(heat.idleMs, 1000, 3_600_000);
 }
 
@@ -187,6 +187,7 @@ export class Model {
       resident_bytes: BLOCK,
       huge_bytes: BLOCK / 2,
       hot_bytes: known ? heat.share * BLOCK : 0,
+      peak_hot_bytes: known ? (heat.peak ?? heat.share) * BLOCK : 0,
       unmeasured_bytes: known ? 0 : BLOCK,
       estimated_bytes: 0,
       interval_ms: known ? heat.intervalMs : null,

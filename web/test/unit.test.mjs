@@ -72,7 +72,7 @@ test("lightness rises with heat, for colour-blind readers too", () => {
 });
 
 test("absent and unmeasured cells are on no scale", () => {
-  for (const show of ["hot", "interval", "idle"]) {
+  for (const show of ["hot", "peak", "interval", "idle"]) {
     assert.equal(palette.valueColor(show, 0), null);
     assert.deepEqual(palette.valueColor(show, 1), [96, 104, 112]);
     for (let value = 2; value < 256; value += 1) assert.notDeepEqual(palette.valueColor(show, value), [96, 104, 112]);

@@ -1,4 +1,5 @@
-//! Several moments as one, to keep hours of them: means of what adds up, on the scale for intervals and idle times.
+//! Several moments as one, to keep hours of them: means of what adds up, on the scale for intervals and idle times. Beside the mean of hot
+//! pages is the most of any moment, since a mean over an hour shows little of what was hot for a minute.
 //!
 //! The regions of a process differ from moment to moment. A merged list has a boundary where any of them has one. A boundary
 //! between pieces that are alike then goes, and if there are still more pieces than the longest of the lists had, pieces that
@@ -88,6 +89,7 @@ struct Mean {
     count: f64,
     /// Resident, measured, huge, hot, estimated.
     pages: [f64; 5],
+    peak_hot: f64,
     /// The rest is of measured pages: rate, log of the idle time, age, step of the interval.
     heat: [f64; 4],
     weight: f64,
@@ -100,6 +102,7 @@ impl Mean {
         for (sum, pages) in self.pages.iter_mut().zip(pages) {
             *sum += f64::from(pages) * share;
         }
+        self.peak_hot = self.peak_hot.max(f64::from(piece.peak_hot) * share);
         let Some(step) = piece.interval.step() else { return };
         let weight = f64::from(piece.measured.max(1)) * share;
         let heat = [piece.rate_hz.into(), (f64::from(piece.idle_ms) + 1.0).ln(), piece.age_ms.into(), f64::from(step)];
@@ -124,6 +127,7 @@ impl Mean {
             measured,
             huge,
             hot,
+            peak_hot: rounded(self.peak_hot).max(hot),
             estimated,
             rate_hz,
             idle_ms: rounded(idle.exp() - 1.0),
@@ -157,7 +161,7 @@ fn coalesce(mut pieces: Vec<Piece>, limit: usize) -> Vec<Piece> {
     }
 }
 
-/// How unlike two pieces are: shares of pages that are resident and hot, and intervals, each at most 1.
+/// How unlike two pieces are: shares of pages that are resident, hot, and hot at most, and intervals, each at most 1.
 fn distance(one: &Piece, other: &Piece) -> f64 {
     let of_length =
         |piece: &Piece, pages: u32| f64::from(pages) / crate::sums::as_f64(piece.range.len().0.max(1)) * 4096.0;
@@ -167,7 +171,7 @@ fn distance(one: &Piece, other: &Piece) -> f64 {
         (None, None) => 0.0,
         _ => 1.0,
     };
-    shares(|piece| piece.resident) + shares(|piece| piece.hot) + intervals
+    shares(|piece| piece.resident) + shares(|piece| piece.hot) + shares(|piece| piece.peak_hot) + intervals
 }
 
 /// Two that touch as one. Pages add up.
@@ -177,7 +181,8 @@ fn joined(one: &Piece, other: &Piece) -> Piece {
     mean.add(one, 1.0);
     mean.add(other, 1.0);
     mean.count = 1.0;
-    mean.piece(range).unwrap_or(*one)
+    let joined = mean.piece(range).unwrap_or(*one);
+    Piece { peak_hot: one.peak_hot.saturating_add(other.peak_hot), ..joined }
 }
 
 #[cfg(test)]
@@ -192,6 +197,7 @@ mod tests {
             measured: resident,
             huge: 0,
             hot,
+            peak_hot: hot,
             estimated: 0,
             rate_hz: 2.0,
             idle_ms: 1000,
@@ -220,6 +226,22 @@ mod tests {
         assert_eq!(merge_regions(&[&unmeasured, &unmeasured])[0].interval, Interval::UNMEASURED);
         let mixed = merge_regions(&[&unmeasured, &known])[0];
         assert_eq!((mixed.interval, mixed.measured, mixed.resident), (Interval::from_code(42), 2, 4));
+    }
+
+    #[test]
+    fn the_most_that_was_hot_outlasts_means_of_means() {
+        let cold = || [piece(0, 10, 10, 0, 100)];
+        let hot = [piece(0, 4, 4, 4, 80), piece(4, 10, 6, 0, 100)];
+        // Hot once in a hundred moments: the mean rounds to nothing.
+        let mut tens = vec![cold().to_vec(); 9];
+        let mut lists: Vec<&[Piece]> = vec![&hot];
+        let still = cold();
+        lists.extend([still.as_slice(); 9]);
+        tens.push(merge_regions(&lists));
+        let merged = merge_regions(&tens.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        let of = |pick: fn(&Piece) -> u32| merged.iter().map(pick).sum::<u32>();
+        assert_eq!((of(|piece| piece.resident), of(|piece| piece.hot), of(|piece| piece.peak_hot)), (10, 0, 4));
+        assert_eq!((merged[0].range.start, merged[0].range.end, merged[0].peak_hot), (Addr(0), Addr(4 << 12), 4));
     }
 
     proptest! {

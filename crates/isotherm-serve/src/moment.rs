@@ -67,6 +67,8 @@ pub struct Piece {
     pub huge: u32,
     /// Accessed at least once a second.
     pub hot: u32,
+    /// The most that was hot at one moment, of those that were made one. At most that, where regions were joined: each counts with its own.
+    pub peak_hot: u32,
     /// Assumed from checked memory around them.
     pub estimated: u32,
     /// Accesses a second.
@@ -87,6 +89,7 @@ impl Piece {
             measured: small(region.measured_pages.min(region.resident_pages)),
             huge: small(region.huge_pages.min(region.resident_pages)),
             hot: small(region.hot().min(region.resident_pages)),
+            peak_hot: small(region.hot().min(region.resident_pages)),
             estimated: small(region.estimated_pages),
             rate_hz: region.rate_hz,
             idle_ms: small(region.idle_ns / NS_PER_MS),

@@ -3,7 +3,7 @@
 //! A column shows the moments whose windows it meets, all of them: a cell is the mean over its pages and moments. A column
 //! between two moments shows the one whose window it lies in, and is copied if that was the last one too. So the cost is
 //! that of the regions in the window of the tile plus that of its cells. A region counts in a cell by the part of it that
-//! lies there.
+//! lies there. What was hot at its peak is the one exception from the mean: it is that of the moment that had the most.
 
 use crate::layout::Layout;
 use crate::moment::{Moment, Piece};
@@ -28,6 +28,8 @@ const HOTTEST: f64 = 255.0;
 pub enum Show {
     /// The share of resident pages that is hot.
     Hot,
+    /// The largest share of resident pages that was hot at one moment.
+    Peak,
     /// The access interval.
     Interval,
     /// The time since last seen accessed.
@@ -72,6 +74,9 @@ impl Tile {
                 newest_ms = newest_ms.max(moment.at_ms);
                 let regions = moment.process(id).map_or(&[][..], |process| within(&process.regions, used));
                 regions.iter().for_each(|region| column.add(region));
+                if self.show == Show::Peak {
+                    column.end_moment();
+                }
             }
             column.finish(self.show, &mut bytes);
             shown = met;
@@ -115,6 +120,10 @@ struct Cell {
     interval: f64,
     /// The same of the idle time.
     idle: f64,
+    /// Resident pages at the moment that is being added, and the most of them that was hot.
+    now: [f64; 2],
+    /// The largest share of the moments before it.
+    peak: f64,
 }
 
 /// A column while it is filled.
@@ -152,6 +161,10 @@ impl<'a> Column<'a> {
         }
     }
 
+    fn end_moment(&mut self) {
+        self.cells.iter_mut().for_each(Cell::end_moment);
+    }
+
     fn finish(&mut self, show: Show, bytes: &mut Vec<u8>) {
         bytes.extend(self.cells.iter().map(|cell| cell.value(show)));
         self.cells.fill(Cell::default());
@@ -167,11 +180,20 @@ impl Cell {
     fn add(&mut self, region: &Piece, share: f64) {
         self.resident += f64::from(region.resident) * share;
         self.hot += f64::from(region.hot) * share;
+        self.now[0] += f64::from(region.resident) * share;
+        self.now[1] += f64::from(region.peak_hot) * share;
         if let Some(octaves) = region.interval.octaves() {
             let measured = f64::from(region.measured) * share;
             self.measured += measured;
             self.interval += measured * octaves;
             self.idle += measured * f64::from(region.idle_ms.max(1)).log2();
+        }
+    }
+
+    fn end_moment(&mut self) {
+        let [resident, hot] = std::mem::take(&mut self.now);
+        if resident > 0.0 {
+            self.peak = self.peak.max((hot / resident).min(1.0));
         }
     }
 
@@ -183,13 +205,17 @@ impl Cell {
             return UNMEASURED;
         }
         match show {
-            // Three decades: a thousandth of the pages is the least that differs from none.
-            Show::Hot if self.hot <= 0.0 => 2,
-            Show::Hot => byte(((self.hot / self.resident).log10() + 3.0) / 3.0),
+            Show::Hot => hot_share(self.hot / self.resident),
+            Show::Peak => hot_share(self.peak),
             Show::Interval => colder(self.interval / self.measured, 1.0),
             Show::Idle => colder(self.idle / self.measured, 1000.0),
         }
     }
+}
+
+/// The value of a share, on three decades: a thousandth of the pages is the least that differs from none.
+fn hot_share(share: f64) -> u8 {
+    if share <= 0.0 { 2 } else { byte((share.log10() + 3.0) / 3.0) }
 }
 
 /// The value of a time between `shortest_ms` (hottest) and one hour.
@@ -224,6 +250,7 @@ mod tests {
             measured: if interval_s == 0 { 0 } else { resident },
             huge: 0,
             hot,
+            peak_hot: hot,
             estimated: 0,
             rate_hz: 1.0,
             idle_ms: idle_s * 1000,
@@ -301,6 +328,22 @@ mod tests {
         let half = byte((0.5_f64.log10() + 3.0) / 3.0);
         assert_eq!(rendered(&moments, [1250, 1750], 1, 1, Show::Hot), [255]);
         assert_eq!(rendered(&moments, [1500, 2500], 1, 1, Show::Hot), [half]);
+    }
+
+    #[test]
+    fn a_peak_is_that_of_the_moment_that_had_the_most() {
+        let with = |hot| vec![piece(0, 500, hot, 1, 0), piece(1, 500, 5, 1, 0)];
+        let merged = |hot, peak_hot| vec![Piece { peak_hot, ..piece(0, 500, hot, 1, 0) }];
+        let moments = [moment(0, with(0)), moment(1, with(500)), moment(2, with(50)), moment(3, merged(5, 50))];
+        // A tenth, and a hundredth.
+        assert_eq!(rendered(&moments, [0, 4000], 4, 2, Show::Peak), [2, 86, 255, 86, 171, 86, 171, 0]);
+        // Over two moments: of both, that with more. Both huge ranges in one cell: half at most.
+        assert_eq!(rendered(&moments, [0, 4000], 2, 2, Show::Peak), [255, 86, 171, 86]);
+        let of_both = byte(((505.0_f64 / 1000.0).log10() + 3.0) / 3.0);
+        assert_eq!(rendered(&moments, [0, 2000], 1, 1, Show::Peak), [of_both]);
+        // In the mean of the first three, 550 of 1,500.
+        let mean = byte(((550.0_f64 / 1500.0).log10() + 3.0) / 3.0);
+        assert_eq!(rendered(&moments, [0, 3000], 1, 2, Show::Hot)[0], mean);
     }
 
     #[test]

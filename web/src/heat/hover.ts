@@ -95,6 +95,7 @@ function figures(region: CellRegion): [string, string][] {
     ["on huge pages", of(region.huge_bytes)],
     ["at this heat for", duration(region.age_ms)],
   ];
+  if (region.peak_hot_bytes > region.hot_bytes) facts.splice(5, 0, ["hot at its peak", of(Math.min(region.peak_hot_bytes, region.resident_bytes))]);
   if (region.unmeasured_bytes > 0) facts.push(["unmeasured", of(region.unmeasured_bytes)]);
   if (region.estimated_bytes > 0) facts.push(["estimated", of(region.estimated_bytes)]);
   return facts;

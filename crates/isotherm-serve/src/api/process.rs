@@ -197,6 +197,7 @@ fn piece(piece: &Piece) -> Value {
         "resident_bytes": bytes(piece.resident),
         "huge_bytes": bytes(piece.huge),
         "hot_bytes": bytes(piece.hot),
+        "peak_hot_bytes": bytes(piece.peak_hot),
         "unmeasured_bytes": bytes(piece.resident.saturating_sub(piece.measured)),
         "estimated_bytes": bytes(piece.estimated),
         "interval_ms": interval_ms,
