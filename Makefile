@@ -7,7 +7,7 @@ BIN := target/release/isotherm
 BENCHES := bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-split bench-cold bench-cold-redis bench-tier bench-redis bench-sampling bench-scale bench-sampled bench-events \
 	bench-faults bench-serve bench-frames bench-drain bench-conflict bench-herd bench-damon
 .PHONY: dist dist-check setup-dist setup-packages lint-kube image image-check manifests setup-kube setup-image
-.PHONY: help build build-serve build-ship build-kube bench-ship install demo test lint lint-code lint-features docs benchmarks-page fmt fuzz soak loom miri faults soak-watch lab lab-quick lab-packages lab-roots web test-web test-fleet lint-fleet fleet-demo fleet-model bench bench-fleet $(BENCHES) setup-build setup-test setup-faults setup-lint setup-docs setup-lab setup-web setup-fleet
+.PHONY: help build build-serve build-ship build-kube bench-ship install demo test lint lint-code lint-features docs benchmarks-page fmt fuzz soak loom miri faults soak-watch soak-serve lab lab-quick lab-packages lab-roots web test-web test-fleet lint-fleet fleet-demo fleet-model bench bench-fleet $(BENCHES) setup-build setup-test setup-faults setup-lint setup-docs setup-lab setup-web setup-fleet
 
 help:
 	@echo "make demo            set up, build, and watch a workload with known hot memory"
@@ -36,6 +36,7 @@ help:
 	@echo "make fuzz            random bytes as input files and records, for FUZZ_SECONDS (60) each; FUZZ_TARGET selects one"
 	@echo "make faults          plays faults on real processes and prints which held (about 10 minutes; FAULTS=word selects)"
 	@echo "make soak-watch      isotherm run --all over processes that come and go, for SOAK_SECONDS (3600)"
+	@echo "make soak-serve      a Prometheus scrapes isotherm serve beside a busy Redis, for SCRAPE_SECONDS (600)"
 	@echo "make soak            random calls on one zone of frames from several threads, for SOAK_SECONDS (600)"
 	@echo "make loom            every order in which a few threads can contend for a zone lock (about 30 s)"
 	@echo "make miri            unit tests of the frame allocator in an interpreter that finds undefined behaviour (needs a nightly toolchain with miri)"
@@ -160,6 +161,9 @@ faults: setup-faults
 
 soak-watch: setup-build
 	SOAK_SECONDS=$(or $(SOAK_SECONDS),3600) $(CARGO) test --release --locked -p isotherm --test soak_watch -- --nocapture
+
+soak-serve: setup-test build-serve
+	SCRAPE_SECONDS=$(or $(SCRAPE_SECONDS),600) $(CARGO) test --release --locked -p isotherm --test scraped -- --nocapture
 
 soak: setup-build
 	SOAK_SECONDS=$(or $(SOAK_SECONDS),600) $(CARGO) test --release --locked -p isotherm-frames --test soak -- --nocapture

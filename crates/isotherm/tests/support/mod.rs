@@ -7,6 +7,8 @@
 #![allow(dead_code, reason = "each test binary uses its own part of this")]
 #![allow(missing_docs, reason = "no library")]
 
+pub mod serving;
+
 use isotherm_workload::{Child, Pattern};
 use serde_json::Value;
 use std::fs::{self, File, Permissions};
