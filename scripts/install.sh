@@ -47,6 +47,8 @@ shipper() {
 kube() {
     built isotherm-kube
     install -D -m 755 "$build/isotherm-kube" "$to/bin/isotherm-kube"
+    mkdir -p "$to/share/man/man8"
+    "$build/isotherm-kube" --print man-page >"$to/share/man/man8/isotherm-kube.8"
 }
 
 library() {

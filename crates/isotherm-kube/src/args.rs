@@ -1,7 +1,9 @@
 //! The command line.
 
 use crate::api::Server;
-use clap::Parser;
+use clap::{CommandFactory, Parser, ValueEnum};
+use clap_mangen::Man;
+use std::io;
 use std::path::PathBuf;
 
 /// Where Kubernetes puts the token and the certificate of a service account.
@@ -17,11 +19,11 @@ Exit codes: 0 ended by SIGTERM or SIGINT; 1 failed; 2 wrong usage."
 )]
 pub struct Args {
     /// The settings of `isotherm run` (TOML): which schemes pods may ask for, and the file of assignments
-    #[arg(short, long, value_name = "FILE")]
-    pub config: PathBuf,
+    #[arg(short, long, value_name = "FILE", required_unless_present = "print")]
+    pub config: Option<PathBuf>,
     /// The name of this node; pods of others are not asked for
-    #[arg(long, value_name = "NAME", env = "NODE_NAME", value_parser = node_name)]
-    pub node: String,
+    #[arg(long, value_name = "NAME", env = "NODE_NAME", value_parser = node_name, required_unless_present = "print")]
+    pub node: Option<String>,
     /// The API server [default: https://$KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT]
     #[arg(long, value_name = "URL", value_parser = Server::parse)]
     pub server: Option<Server>,
@@ -40,9 +42,29 @@ pub struct Args {
     /// See there
     #[arg(long, value_name = "SECONDS", default_value_t = 300, hide = true)]
     pub period_s: u64,
+    /// Print a file made from these options, and end
+    #[arg(long, value_name = "WHAT", conflicts_with = "config")]
+    pub print: Option<Print>,
     /// Confine nothing, to find out what a sandbox prevents
     #[arg(long, hide = true)]
     pub no_sandbox: bool,
+}
+
+/// A file made from the options.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Print {
+    /// The manual page.
+    ManPage,
+}
+
+impl Print {
+    /// The file.
+    pub fn bytes(self) -> io::Result<Vec<u8>> {
+        let mut page = Vec::new();
+        let man = Man::new(Args::command()).section("8").manual("Isotherm Manual");
+        man.source(format!("isotherm {}", env!("CARGO_PKG_VERSION"))).render(&mut page)?;
+        Ok(page)
+    }
 }
 
 fn in_account(file: &str) -> PathBuf {
@@ -57,7 +79,6 @@ fn node_name(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     #[test]
     fn the_command_line_is_consistent_and_a_node_is_no_query() {
@@ -65,7 +86,21 @@ mod tests {
         for bad in ["", "a b", "a&watch=true", "A", "../a", "a,spec.x=y"] {
             assert!(Args::try_parse_from(["x", "-c", "f", "--node", bad]).is_err(), "{bad:?}");
         }
+        for bad in [&["x"][..], &["x", "-c", "f"], &["x", "--print", "man-page", "-c", "f"], &["x", "--print", "json"]]
+        {
+            assert!(Args::try_parse_from(bad).is_err(), "{bad:?}");
+        }
         let args = Args::try_parse_from(["x", "-c", "f", "--node", "node-1.example"]).unwrap();
         assert!(args.token_file.ends_with("serviceaccount/token") && args.server.is_none());
+    }
+
+    #[test]
+    fn the_manual_page_has_every_option() {
+        let command = Args::command();
+        let shown: Vec<&str> =
+            command.get_arguments().filter(|arg| !arg.is_hide_set()).filter_map(|arg| arg.get_long()).collect();
+        assert!(shown.len() > 5, "{shown:?}");
+        let page = String::from_utf8(Print::ManPage.bytes().unwrap()).unwrap().replace("\\-", "-");
+        shown.iter().for_each(|option| assert!(page.contains(option), "no {option}"));
     }
 }

@@ -35,17 +35,17 @@ const NAME_FILES: [&str; 4] = ["/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.
 
 /// Runs until a signal asks for the end.
 pub fn run(args: &Args) -> Result<()> {
-    let settings = read_settings(&args.config)?;
+    let (Some(config), Some(node)) = (&args.config, &args.node) else { bail!("--config and --node are missing") };
+    let settings = read_settings(config)?;
     let permitted = Permitted::of(&settings);
     let Some(out) = settings.assignments.clone().filter(|_| !permitted.names().is_empty()) else {
-        bail!("{}: no [[scheme]] has assigned = true, so pods may ask for nothing", args.config.display());
+        bail!("{}: no [[scheme]] has assigned = true, so pods may ask for nothing", config.display());
     };
     let server = match &args.server {
         Some(server) => server.clone(),
         None => Server::from_environment(|name| std::env::var(name).ok()).map_err(|why| anyhow!(why))?,
     };
-    let api =
-        Api { server, node: args.node.clone(), token_file: args.token_file.clone(), ca_file: args.ca_file.clone() };
+    let api = Api { server, node: node.clone(), token_file: args.token_file.clone(), ca_file: args.ca_file.clone() };
     let timing =
         Timing { period: Duration::from_secs(args.period_s), first_pause: Duration::from_millis(args.pause_ms) };
     let folder = out
@@ -54,7 +54,7 @@ pub fn run(args: &Args) -> Result<()> {
         .with_context(|| format!("{}: its folder is not there", out.display()))?;
     let signals = isotherm_systemd::end_signals().context("handle signals")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("start a runtime")?;
-    note(format_args!("pods of {} may ask for: {}", args.node, permitted.names().join(", ")));
+    note(format_args!("pods of {} may ask for: {}", node, permitted.names().join(", ")));
     if !args.no_sandbox {
         confine(args, folder);
     }
