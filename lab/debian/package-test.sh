@@ -379,7 +379,8 @@ sandbox() {
 # --- removal
 
 remove_package() { # remove_package remove|purge
-    apt-get "$1" -y -q $package || fail "apt-get $1 failed: $(tail -n 1 $state/check.out)"
+    apt-get "$1" -y -q $package 2>&1 | tee $state/removal.out
+    [ "${PIPESTATUS[0]}" -eq 0 ] || fail "apt-get $1 failed: $(tail -n 1 $state/check.out)"
 }
 nothing_runs() {
     local left
@@ -401,9 +402,28 @@ nothing_left() { # nothing_left NAME
     left=$(find /run -maxdepth 1 -name 'isotherm*')
     [ -z "$left" ] || fail "left in /run: $left"
 }
+# The question of the package, answered before it is asked. Without huge pages of ours it is not asked.
+answer_yes() {
+    redis_huge_kb >$state/huge
+    note "$(cat $state/huge) kB of huge pages in redis-server"
+    echo "$package $package/undo boolean true" | debconf-set-selections
+}
+is_undone() {
+    local before after
+    before=$(cat $state/huge) after=$(redis_huge_kb)
+    note "$before kB of huge pages in redis-server before, $after kB after"
+    # Before 6.7 nothing tells which memory is huge: that is said, and the removal goes on.
+    if [ "$(printf '%s\n' 6.7 "$(uname -r)" | sort -V | head -n 1)" != 6.7 ]; then
+        grep -q 'were not brought back' $state/removal.out || fail "on this kernel nothing can be undone, and the removal has not said so"
+    else
+        [ "$after" -lt $((before / 4)) ] || fail "$(cat $state/note): $(grep isotherm $state/removal.out | tail -n 1)"
+    fi
+}
 removal() {
     is_installed || return
+    if [ -s /run/isotherm/isotherm.journal ] && [ "$(redis_huge_kb)" -gt 0 ]; then check "undo at removal is answered with yes" answer_yes; fi
     check "remove" remove_package remove || return
+    if [ -e $state/huge ]; then check "huge pages are split at removal" is_undone; fi
     check "nothing runs after removal" nothing_runs
     check "settings stay until purge" settings_stay
     check "purge" remove_package purge || return
