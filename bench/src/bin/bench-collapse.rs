@@ -127,6 +127,7 @@ fn boundless() -> Budgets {
         headroom_pct: 0.0,
         free_blocks: 0,
         pressure_pct: 100.0,
+        io_pressure_pct: 100.0,
         cgroup_margin_pct: 0.0,
     }
 }

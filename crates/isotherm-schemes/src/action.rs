@@ -25,6 +25,8 @@ use std::fmt;
 pub enum Guard {
     /// Memory pressure of the host.
     Pressure,
+    /// Pressure on I/O of the host.
+    Io,
     /// Available memory to leave alone.
     Headroom,
     /// Free blocks of 2 MiB to leave alone.
@@ -45,6 +47,7 @@ impl Guard {
         let is_short = |(free, all): (Bytes, Bytes)| (free.0 as f64) < all.0 as f64 * budgets.headroom_pct / 100.0;
         match self {
             Guard::Pressure => host.pressure_pct.is_some_and(|p| p > budgets.pressure_pct).then_some(Wait::Pressure),
+            Guard::Io => host.io_pressure_pct.is_some_and(|p| p > budgets.io_pressure_pct).then_some(Wait::IoPressure),
             Guard::Headroom => host.available.zip(host.memory).is_some_and(is_short).then_some(Wait::Headroom),
             Guard::FreeBlocks => host.free_blocks.is_some_and(|n| n <= budgets.free_blocks).then_some(Wait::FreeBlocks),
             Guard::Swap => host.swap.is_some_and(|swap| !has_room(swap)).then_some(Wait::Swap),

@@ -23,6 +23,9 @@ pub struct Budgets {
     /// Memory pressure (PSI, some, 10 s) above which nothing is done, in percent. That of the host applies to all
     /// processes, that of a memory cgroup to the processes in it.
     pub pressure_pct: f64,
+    /// Pressure on I/O of the host (PSI, some, 10 s) above which nothing is written to swap or read from it, in percent. With zram or zswap in front of
+    /// the device, that is hardly any I/O.
+    pub io_pressure_pct: f64,
     /// Room to leave below each limit of a target's memory cgroup and its ancestors, in percent of that limit; at least 8 MiB.
     pub cgroup_margin_pct: f64,
 }
@@ -38,6 +41,7 @@ impl Default for Budgets {
             headroom_pct: 5.0,
             free_blocks: 64,
             pressure_pct: 10.0,
+            io_pressure_pct: 30.0,
             cgroup_margin_pct: 1.0,
         }
     }
@@ -46,12 +50,13 @@ impl Default for Budgets {
 impl Budgets {
     /// What is wrong with the budgets, if anything. A rate of 0, or a negative share, would silently stop everything.
     pub fn fault(&self) -> Option<&'static str> {
-        let shares = [self.growth_pct, self.headroom_pct, self.pressure_pct, self.cgroup_margin_pct];
+        let pressures = [self.pressure_pct, self.io_pressure_pct];
+        let shares = [self.growth_pct, self.headroom_pct, self.cgroup_margin_pct];
         let rates = [self.per_second, self.cpu_pct, self.stall_pct];
         if !rates.iter().all(|rate| *rate > 0.0 && rate.is_finite()) {
             Some("per_second, cpu_pct and stall_pct have to be numbers above 0")
-        } else if shares.iter().any(|s| s.is_nan() || *s < 0.0) {
-            Some("growth_pct, headroom_pct, pressure_pct and cgroup_margin_pct have to be 0 or more")
+        } else if shares.into_iter().chain(pressures).any(|s| s.is_nan() || s < 0.0) {
+            Some("growth_pct, headroom_pct, pressure_pct, io_pressure_pct and cgroup_margin_pct have to be 0 or more")
         } else {
             (self.min_present > 512).then_some("min_present is a number of pages, at most 512")
         }
@@ -76,6 +81,8 @@ pub enum Wait {
     Swap,
     /// Memory pressure.
     Pressure,
+    /// Pressure on I/O.
+    IoPressure,
     /// The kernel had no free huge page.
     NoHugePage,
     /// The target's memory cgroup, or one above it, is near its limit.
@@ -106,6 +113,7 @@ impl Wait {
             Wait::FreeBlocks => "few free huge pages left",
             Wait::Swap => "no swap, or nine tenths of it are in use",
             Wait::Pressure => "memory pressure",
+            Wait::IoPressure => "pressure on I/O",
             Wait::NoHugePage => "the kernel had no huge page",
             Wait::CgroupLimit => "the memory cgroup is near its limit",
             Wait::CgroupPressure => "memory pressure in the cgroup",

@@ -76,7 +76,14 @@ fn note_unchecked(monitor: &Monitor<Box<dyn Clock>>) {
 pub fn budgets(is_dry: bool, per_second: Option<f64>, cpu_pct: Option<f64>) -> Budgets {
     let usual = Budgets::default();
     if is_dry {
-        return Budgets { per_second: 1e9, cpu_pct: 1000.0, stall_pct: 1000.0, pressure_pct: 1000.0, ..usual };
+        return Budgets {
+            per_second: 1e9,
+            cpu_pct: 1000.0,
+            stall_pct: 1000.0,
+            pressure_pct: 1000.0,
+            io_pressure_pct: 1000.0,
+            ..usual
+        };
     }
     let cpu_pct = cpu_pct.unwrap_or(usual.cpu_pct);
     Budgets { per_second: per_second.unwrap_or(usual.per_second), cpu_pct, stall_pct: cpu_pct, ..usual }

@@ -30,7 +30,7 @@ pub const BRING_BACK: ActionId = ActionId(4);
 pub const BROUGHT_BACK: &str = "brought_back";
 
 /// It takes memory, of the host and of the cgroup. Where that is short, the kernel would page out something else for it.
-const GUARDS: &[Guard] = &[Guard::Pressure, Guard::Headroom, Guard::Cgroup];
+const GUARDS: &[Guard] = &[Guard::Pressure, Guard::Io, Guard::Headroom, Guard::Cgroup];
 
 /// Before anything else that is hinted for memory that is out: it is worth something only before the next access.
 const LEVEL: u8 = 29;

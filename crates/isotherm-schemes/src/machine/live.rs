@@ -287,14 +287,15 @@ impl Machine for Live {
 
     fn host(&mut self) -> HostState {
         let root = self.proc.root();
-        let pressure = Pressure::read(&root.join("pressure/memory")).ok().flatten();
+        let pressure = |of: &str| Some(Pressure::read(&root.join("pressure").join(of)).ok()??.some_avg10);
         let memory = free::available(root);
         HostState {
             available: memory.map(|m| m.available),
             memory: memory.map(|m| m.total),
             free_blocks: FreeBlocks::read(root).ok().map(|b| b.huge_pages()),
             swap: Swap::read(root),
-            pressure_pct: pressure.map(|p| p.some_avg10),
+            pressure_pct: pressure("memory"),
+            io_pressure_pct: pressure("io"),
         }
     }
 

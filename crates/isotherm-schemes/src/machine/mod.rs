@@ -47,6 +47,8 @@ pub struct HostState {
     pub swap: Option<Swap>,
     /// Percentage of the last ten seconds in which something waited for memory.
     pub pressure_pct: Option<f64>,
+    /// The same for I/O.
+    pub io_pressure_pct: Option<f64>,
 }
 
 /// A system with processes, as every action needs it.

@@ -37,8 +37,8 @@ pub const PAGE_OUT: ActionId = ActionId(1);
 pub const PAGED_OUT: &str = "paged_out";
 
 /// It takes swap instead of memory. Pages that a copy of the process shares do not leave, and pressure is a reason to leave the
-/// host and the cgroup alone: writing to swap adds to it, and so does what comes back.
-const GUARDS: &[Guard] = &[Guard::Swap, Guard::Pressure, Guard::Fork, Guard::CgroupPressure];
+/// host and the cgroup alone: writing to swap adds to it, and so does what comes back. Where others wait for I/O, swap would be one more.
+const GUARDS: &[Guard] = &[Guard::Swap, Guard::Pressure, Guard::Io, Guard::Fork, Guard::CgroupPressure];
 
 /// The idle pages of each huge range by the last window, and those that have left since, shared by the planner and the action.
 #[derive(Clone, Debug, Default)]
@@ -193,6 +193,7 @@ mod tests {
         must_stay: Option<Refusal>,
         now: Ns,
         cgroup: Option<CgroupState>,
+        io_pressure_pct: Option<f64>,
     }
 
     impl Machine for Fake {
@@ -208,7 +209,7 @@ mod tests {
         }
 
         fn host(&mut self) -> HostState {
-            HostState { swap: self.swap, ..HostState::default() }
+            HostState { swap: self.swap, io_pressure_pct: self.io_pressure_pct, ..HostState::default() }
         }
 
         fn cgroup(&mut self, _: TargetId) -> Option<CgroupState> {
@@ -321,6 +322,16 @@ mod tests {
             scene.worker.machine().swap = Some(Swap { free: Bytes(11), total: Bytes(100) });
             assert_eq!(outcome(scene.step(1, 2 * S)), Outcome::Done { grown: 0 });
         }
+    }
+
+    #[test]
+    fn while_others_wait_for_io_nothing_is_written_to_swap() {
+        let fake = Fake { private: [(PmdNo(1), Mask::ALL)].into(), io_pressure_pct: Some(30.1), ..Fake::default() };
+        let mut scene = Scene::new(fake);
+        scene.idle.replace(A, [(PmdNo(1), Mask::ALL)], 0);
+        assert!(matches!(scene.step(1, S), Step::Wait(_, Wait::IoPressure)));
+        scene.worker.machine().io_pressure_pct = Some(29.9);
+        assert_eq!(outcome(scene.step(1, 2 * S)), Outcome::Done { grown: 0 });
     }
 
     #[test]

@@ -57,6 +57,9 @@ pub struct ReclaimArgs {
     /// Memory pressure of the host (PSI some, ten seconds) above which to wait, percent [default: 10]
     #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = "Budgets")]
     pub max_pressure: Option<f64>,
+    /// Pressure on I/O of the host (PSI some, ten seconds) above which to wait, percent [default: 30]
+    #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = "Budgets")]
+    pub max_io_pressure: Option<f64>,
 }
 
 impl ReclaimArgs {
@@ -66,9 +69,13 @@ impl ReclaimArgs {
 
     fn budgets(&self) -> Budgets {
         let budgets = budgets(self.dry_run, self.per_second, self.max_reclaim_cpu);
-        match self.max_pressure {
-            Some(pressure_pct) if !self.dry_run => Budgets { pressure_pct, ..budgets },
-            _ => budgets,
+        if self.dry_run {
+            return budgets;
+        }
+        Budgets {
+            pressure_pct: self.max_pressure.unwrap_or(budgets.pressure_pct),
+            io_pressure_pct: self.max_io_pressure.unwrap_or(budgets.io_pressure_pct),
+            ..budgets
         }
     }
 }
