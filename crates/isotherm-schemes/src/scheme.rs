@@ -7,6 +7,7 @@ use crate::assigned::{self, Assignments};
 use crate::migrate;
 use crate::page_out::brake::Limits;
 use crate::page_out::watermarks::Watermarks;
+use crate::split::splitter;
 use isotherm_heat::Ns;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -20,6 +21,8 @@ const DEFAULT_MAX_REFAULTS_PCT: f64 = 0.2;
 pub const DEFAULT_HOT_HZ: f64 = 0.5;
 /// Percent of fast memory that is kept free by moving idle pages to slow memory.
 pub const DEFAULT_KEEP_FREE_PCT: f64 = 10.0;
+/// Percent of the memory of huge pages that is unused, from which on splitting them pays.
+pub const DEFAULT_MIN_UNUSED_PCT: f64 = 50.0;
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +38,8 @@ pub enum ActionName {
     Demote,
     /// What is out of a huge range is read from swap when its other pages come back.
     BringBack,
+    /// Huge pages of which little is in use become small ones.
+    Split,
 }
 
 /// One `[[scheme]]` as it is written.
@@ -58,7 +63,7 @@ pub struct Written {
     /// The Kubernetes namespaces whose pods may ask for it; `isotherm-kube` reads them. Empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<String>,
-    /// Of `page-out` and `demote`: pages leave that are idle for this long, as "10m".
+    /// Of `page-out` and `demote`: pages leave that are idle for this long, as "10m". Of `split`: those are unused.
     pub min_idle: Option<String>,
     /// Of `page-out`: refaults in a minute at which it stops, percent of the working set.
     pub max_refaults: Option<f64>,
@@ -68,6 +73,8 @@ pub struct Written {
     pub min_rate: Option<f64>,
     /// Of `demote`: pages leave while less than this is free of the fastest tier, percent.
     pub keep_free: Option<f64>,
+    /// Of `split`: it pays from this share of unused memory on, percent.
+    pub min_unused: Option<f64>,
 }
 
 impl Written {
@@ -85,6 +92,7 @@ impl Written {
             watermarks: None,
             min_rate: None,
             keep_free: None,
+            min_unused: None,
         }
     }
 }
@@ -113,6 +121,8 @@ pub enum Does {
     Demote(Ns, f64),
     /// Reads from swap what is likely to be accessed next, of memory that a scheme has paged out.
     BringBack,
+    /// Splits huge pages, where this much of them is not in use.
+    Split(splitter::Limits),
 }
 
 impl Scheme {
@@ -131,6 +141,10 @@ impl Scheme {
             ActionName::BringBack => Does::BringBack,
             ActionName::Promote => Does::Promote(hot_ns(&written)?),
             ActionName::Demote => Does::Demote(age_ns(&written)?, keep_free_pct(&written)?),
+            ActionName::Split => Does::Split(splitter::Limits {
+                min_idle_ns: age_ns(&written)?,
+                min_unused_pct: min_unused_pct(&written)?,
+            }),
         };
         let assigned_as = written.name.filter(|_| written.assigned);
         Ok(Scheme { action, processes: written.processes, cgroups: written.cgroups, assigned_as })
@@ -164,13 +178,14 @@ impl Scheme {
 
 /// Whether all keys are for the action.
 fn check_keys(written: &Written) -> Result<(), String> {
-    use ActionName::{Demote, PageOut, Promote};
-    let keys: [(&str, bool, &[ActionName], &str); 5] = [
-        ("min_idle", written.min_idle.is_some(), &[PageOut, Demote], "\"page-out\" and \"demote\""),
+    use ActionName::{Demote, PageOut, Promote, Split};
+    let keys: [(&str, bool, &[ActionName], &str); 6] = [
+        ("min_idle", written.min_idle.is_some(), &[PageOut, Demote, Split], "\"page-out\", \"demote\" and \"split\""),
         ("max_refaults", written.max_refaults.is_some(), &[PageOut], "\"page-out\""),
         ("watermarks", written.watermarks.is_some(), &[PageOut], "\"page-out\""),
         ("min_rate", written.min_rate.is_some(), &[Promote], "\"promote\""),
         ("keep_free", written.keep_free.is_some(), &[Demote], "\"demote\""),
+        ("min_unused", written.min_unused.is_some(), &[Split], "\"split\""),
     ];
     let unfit = keys.into_iter().find(|(_, is_there, actions, _)| *is_there && !actions.contains(&written.action));
     unfit.map_or(Ok(()), |(key, _, _, actions)| Err(format!("{key} is for the action {actions}")))
@@ -179,6 +194,13 @@ fn check_keys(written: &Written) -> Result<(), String> {
 fn watermarks(written: &Written) -> Result<Option<Watermarks>, String> {
     let fault = written.watermarks.and_then(|marks| marks.fault());
     fault.map_or(Ok(written.watermarks), |fault| Err(fault.to_owned()))
+}
+
+fn min_unused_pct(written: &Written) -> Result<f64, String> {
+    let percent = written.min_unused.unwrap_or(DEFAULT_MIN_UNUSED_PCT);
+    // At 0, huge pages that are all in use would be split, and collapsed, and split.
+    let is_share = (10.0..=100.0).contains(&percent);
+    if is_share { Ok(percent) } else { Err("min_unused has to be 10 to 100 percent".to_owned()) }
 }
 
 fn hot_ns(written: &Written) -> Result<Ns, String> {
@@ -236,6 +258,8 @@ pub struct Actions {
     pub migrates: Option<migrate::Limits>,
     /// What is likely to come back next is read from swap.
     pub brings_back: bool,
+    /// Huge pages of it are split.
+    pub splits: Option<splitter::Limits>,
 }
 
 impl Actions {
@@ -252,6 +276,7 @@ impl Actions {
                     (actions.pages_out, actions.watermarks) = (Some(limits), marks);
                 }
                 Does::BringBack => actions.brings_back = true,
+                Does::Split(limits) if actions.splits.is_none() => actions.splits = Some(limits),
                 Does::Promote(ns) if hot_ns.is_none() => hot_ns = Some(ns),
                 Does::Demote(ns, keep_free_pct) if down.is_none() => down = Some((ns, keep_free_pct)),
                 _ => {}
@@ -285,6 +310,9 @@ mod tests {
         assert_eq!(of(text), Does::PageOut(usual, Some(marks)));
         assert_eq!(of("action = \"collapse\""), Does::Collapse);
         assert_eq!(of("action = \"bring-back\""), Does::BringBack);
+        let limits = |s: u64, min_unused_pct| splitter::Limits { min_idle_ns: s * 1_000_000_000, min_unused_pct };
+        assert_eq!(of("action = \"split\""), Does::Split(limits(600, 50.0)));
+        assert_eq!(of("action = \"split\"\nmin_idle = \"90s\"\nmin_unused = 80.0"), Does::Split(limits(90, 80.0)));
         for (text, why) in [
             ("", "action"),
             ("action = \"page-in\"", "page-in"),
@@ -301,6 +329,9 @@ mod tests {
             ("action = \"page-out\"\nkeep_free = 1.0", "demote"),
             ("action = \"demote\"\nkeep_free = 101.0", "0 to 100"),
             ("action = \"promote\"\nmin_rate = 0.0", "min_rate"),
+            ("action = \"split\"\nmin_unused = 5.0", "10 to 100"),
+            ("action = \"split\"\nmin_idle = \"9s\"", "10s or longer"),
+            ("action = \"demote\"\nmin_unused = 50.0", "split"),
         ] {
             let error = scheme(text).unwrap_err();
             assert!(error.contains(why), "{text:?}: {error}");

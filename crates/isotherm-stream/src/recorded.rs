@@ -1,7 +1,8 @@
 //! A recorded snapshot as a monitor would have sent it.
 //!
-//! A recording has no pages to ask, so what was done to memory is unknown. Which pages lie on huge pages is known by region: [`huge_by_regions`] counts them at the mean interval of their region, and [`part_of`] fits them to
-//! the histogram of the process. A monitor does the same where a process is watched by region.
+//! A recording has no pages to ask, so what was done to memory is unknown. Which pages lie on huge pages is known by region:
+//! [`huge_by_regions`] counts them at the mean interval of their region, and [`part_of`] fits them to the histogram of the process. A
+//! monitor does the same where a process is watched by region.
 
 use crate::rows::{HostRow, IdleRow, MappingRow, ProcessRow, RegionRow, Snapshot};
 use isotherm_heat::{self as heat, Histogram, Interval, RunInfo, TargetHeat};

@@ -14,12 +14,11 @@ use std::time::Duration;
 const PATIENCE_NS: u64 = 10_000_000_000;
 const TICK: Duration = Duration::from_millis(100);
 
-/// What became of a hint, and how many pages have left memory with it.
+/// What became of a hint.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
     pub hint: Hint,
     pub outcome: Outcome,
-    pub left_pages: u64,
 }
 
 /// What became of a list of hints.
@@ -43,12 +42,11 @@ pub fn serve<M: Machine>(worker: &mut Worker<M>, hints: Vec<Hint>, doing: &'stat
         if now.saturating_sub(moved_at) > PATIENCE_NS {
             break;
         }
-        let before = worker.counters().left_pages;
         let until = match retry.step(now, &mut queue, worker) {
             Step::Did(hint, outcome) => {
                 moved_at = now;
                 bar.set_message(format!("{doing}: {} left", queue.len() + retry.deferred()));
-                served.answers.push(Answer { hint, outcome, left_pages: worker.counters().left_pages - before });
+                served.answers.push(Answer { hint, outcome });
                 continue;
             }
             Step::Deferred(_, why) => {

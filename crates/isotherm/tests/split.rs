@@ -182,6 +182,55 @@ fn what_was_collapsed_is_split_by_undo() {
     assert_eq!(huge_bytes(script.pid()), 0);
 }
 
+/// `run` with a scheme that splits and one that collapses: of each huge page, the pages in use are hot.
+#[test]
+fn a_scheme_splits_what_is_unused_and_it_stays_split() {
+    need!(can_collapse() && shows_huge_pages(), NEEDS);
+    let stage = Stage::new();
+    let Some(sparse) = Sparse::start(&stage) else { return skip("python3, and MADV_COLLAPSE of sparse memory") };
+    let before = sparse.resident();
+    let settings = "
+[[scheme]]
+action = \"split\"
+min_idle = \"10s\"
+
+[[scheme]]
+action = \"collapse\"
+
+[budgets]
+per_second = 100.0
+min_present = 0
+growth_pct = 1000000.0
+";
+    fs::write(stage.path("c.toml"), settings).unwrap();
+    let run = "run -c c.toml --socket s --journal j --no-children --max-cpu 200 --max-slowdown 200";
+    let mut daemon = stage.start_isotherm(&format!("{run} -p {}", sparse.pid()));
+    daemon.until_it_says("status at");
+    let split = || stage.json("status --socket s --json")["targets"][0]["split"].clone();
+    // The age before the probes, twice the age after them, and some windows.
+    assert!(until(Duration::from_secs(80), || split()["split"] == 16), "{:#}\n{}", split(), daemon.err());
+    assert_eq!((&split()["probes"], &split()["collapsed_again"]), (&4.into(), &0.into()), "{:#}", split());
+    wait(Duration::from_secs(4));
+    assert_eq!(huge_bytes(sparse.pid()), 0, "the other scheme does not collapse it for now: {:#}", split());
+    let unused = split()["unused_bytes"].as_u64().unwrap();
+    // Four pages of 512 are in use.
+    assert!((HUGE - MIB..HUGE).contains(&unused), "{unused}");
+    if gives_zeros_back() {
+        let gone = before - sparse.resident();
+        assert!((24 * MIB..=31 * MIB).contains(&gone), "{gone} given back: {:#}", split());
+        let reported = split()["returned_bytes"].as_u64().unwrap();
+        assert!(reported.abs_diff(gone) <= 5 * MIB, "{gone}: {:#}", split());
+    }
+    stage.isotherm("status --socket s").ended(0).prints("split: 16 huge pages");
+    daemon.signal("TERM");
+    daemon.end().ended(0).prints("split on hints from heat: 16");
+    assert!(sparse.is_unchanged());
+    let undone = stage.json("undo --journal j --json");
+    let brought_back = undone["collapsed"].as_u64().unwrap() + undone["moot"].as_u64().unwrap();
+    assert_eq!((brought_back, huge_bytes(sparse.pid())), (16, HUGE), "{undone:#}");
+    assert!(sparse.is_unchanged());
+}
+
 #[test]
 fn without_a_journal_there_is_nothing_to_undo_and_wrong_uses_are_refused() {
     let stage = Stage::new();

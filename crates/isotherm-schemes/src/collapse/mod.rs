@@ -67,7 +67,7 @@ impl<M: CollapseMachine> Action<M> for Collapse {
 }
 
 /// What forbids collapsing a huge range in this state.
-fn unfit(check: &PmdCheck, min_present: u16) -> Option<Refusal> {
+pub(crate) fn unfit(check: &PmdCheck, min_present: u16) -> Option<Refusal> {
     if check.refusal.is_some() {
         check.refusal
     } else if check.present == 0 {
@@ -81,7 +81,7 @@ fn unfit(check: &PmdCheck, min_present: u16) -> Option<Refusal> {
 
 /// The process grows by the missing pages, and by those that are copied because other processes map them too. The whole
 /// huge page is charged while the pages that it replaces are still charged.
-fn price(check: &PmdCheck) -> Price {
+pub(crate) fn price(check: &PmdCheck) -> Price {
     let pages = u16::try_from(PAGES_PER_PMD).unwrap_or(u16::MAX);
     let grows = pages.saturating_sub(check.exclusive);
     Price { grows, charge: Bytes(PMD_SIZE + Bytes::of_pages(u64::from(grows)).0) }

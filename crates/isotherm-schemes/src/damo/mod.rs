@@ -139,7 +139,7 @@ fn scheme(damos: &Damos, notes: &mut Vec<String>) -> Result<Written, String> {
             notes.push("bounds of accesses and age are replaced by `min_rate`: once in two seconds".to_owned());
             None
         }
-        ActionName::BringBack => None,
+        ActionName::BringBack | ActionName::Split => None,
         ActionName::Collapse => {
             notes.push("bounds of accesses and age are replaced by `min_benefit_hz` of [rules]".to_owned());
             None
@@ -335,6 +335,7 @@ fn fits_damo(scheme: &Written) -> Result<(), &'static str> {
         ActionName::BringBack => Err(
             "it reads from swap what has begun to come back, and DAMON's willneed acts on regions by their accesses",
         ),
+        ActionName::Split => Err("it splits huge pages, and DAMON has no action for that"),
         ActionName::PageOut | ActionName::Collapse => Ok(()),
     }
 }
@@ -368,7 +369,8 @@ fn to_damos(number: usize, scheme: &Written, notes: &mut Vec<String>) -> Result<
             }
             written
         }
-        ActionName::Collapse | ActionName::Promote | ActionName::Demote | ActionName::BringBack => {
+        // All but collapse were refused above.
+        ActionName::Collapse | ActionName::Promote | ActionName::Demote | ActionName::BringBack | ActionName::Split => {
             notes.push(format!("scheme {number}: `min_benefit_hz` is lost: it collapses what is accessed at all"));
             json!({
                 "action": "collapse",

@@ -7,10 +7,11 @@
 use crate::action::{Failure, Performed};
 use crate::facts::is_anonymous;
 use crate::journal::Act;
-use crate::machine::{Live, Machine, failure_of_advice};
+use crate::machine::{DryRun, Live, Machine, failure_of_advice};
 use crate::outcome::Refusal;
 use isotherm_heat::TargetId;
 use isotherm_sys::clock;
+use isotherm_sys::pagemap::Pagemap;
 use isotherm_units::{AddrRange, PmdNo};
 
 /// What splitting needs of a machine.
@@ -21,6 +22,25 @@ pub trait SplitMachine: Machine {
     fn split(&mut self, process: TargetId, pmd: PmdNo) -> Performed;
     /// Pages of a split huge range that hold nothing but zeros and are given back, at this moment.
     fn given_back(&mut self, process: TargetId, pmd: PmdNo) -> u16;
+}
+
+impl<M: SplitMachine + ?Sized> SplitMachine for Box<M> {
+    fn check_split(&mut self, process: TargetId, pmd: PmdNo) -> Result<(), Refusal> {
+        (**self).check_split(process, pmd)
+    }
+
+    fn split(&mut self, process: TargetId, pmd: PmdNo) -> Performed {
+        (**self).split(process, pmd)
+    }
+
+    fn given_back(&mut self, process: TargetId, pmd: PmdNo) -> u16 {
+        (**self).given_back(process, pmd)
+    }
+}
+
+/// Pages of a split huge range that hold nothing but zeros and are given back, at this moment; 0 if it cannot be read.
+pub fn given_back_in(pagemap: &Pagemap, pmd: PmdNo) -> u16 {
+    pagemap.pmd(pmd).map_or(0, |pages| pages.present.saturating_sub(pages.exclusive))
 }
 
 impl Live {
@@ -63,7 +83,21 @@ impl SplitMachine for Live {
     }
 
     fn given_back(&mut self, process: TargetId, pmd: PmdNo) -> u16 {
-        let pages = self.members.get(&process).and_then(|member| member.pagemap.pmd(pmd).ok());
-        pages.map_or(0, |pages| pages.present.saturating_sub(pages.exclusive))
+        self.members.get(&process).map_or(0, |member| given_back_in(&member.pagemap, pmd))
+    }
+}
+
+/// Nothing is split, so no probe shows anything.
+impl SplitMachine for DryRun {
+    fn check_split(&mut self, process: TargetId, pmd: PmdNo) -> Result<(), Refusal> {
+        self.live.check_split(process, pmd)
+    }
+
+    fn split(&mut self, _: TargetId, _: PmdNo) -> Performed {
+        Performed { result: Ok(()), pages: 0, took_ns: 0, cpu_ns: 0 }
+    }
+
+    fn given_back(&mut self, _: TargetId, _: PmdNo) -> u16 {
+        0
     }
 }

@@ -6,6 +6,7 @@
 mod bring_back;
 mod migrate;
 mod page_out;
+mod split;
 mod status;
 mod worker;
 
@@ -27,6 +28,9 @@ use crate::plan::{self, HintSource, Planner};
 use crate::queue::{ActionId, Added, Hint, HintQueue, Level, Origin};
 use crate::retry::{Handled, RetryScheduler, Step};
 use crate::scheme::{Actions, Scheme};
+use crate::split::rejoin::REJOIN;
+use crate::split::splitter::Splitter;
+use crate::split::{SPLIT, Splits};
 use isotherm_heat::tune::Tuning;
 use isotherm_heat::{Ns, TargetId};
 use isotherm_units::{AddrRange, Bytes, PMD_SIZE, PmdNo};
@@ -65,6 +69,8 @@ struct Target {
     keeper: Option<Keeper>,
     /// What moves of it between memory tiers, if a scheme moves it.
     mover: Option<Mover>,
+    /// What of it is split, if a scheme splits it.
+    splitter: Option<Splitter>,
     /// Hot pages of it had found no room when it was last searched.
     was_full: bool,
     /// Huge ranges that were worth a collapse in the last window, if a scheme pages it out.
@@ -119,7 +125,9 @@ pub struct State {
     movable: Movable,
     /// What was brought back, shared with the worker.
     brought_back: BroughtBack,
-    /// What was moved and brought back of processes that have ended.
+    /// What was split, shared with the worker.
+    splits: Splits,
+    /// What was moved, brought back and given back of processes that have ended.
     of_ended: Totals,
     rules: Rules,
     budgets: Budgets,
@@ -164,6 +172,7 @@ impl State {
             idle: IdlePages::default(),
             movable: Movable::default(),
             brought_back: BroughtBack::default(),
+            splits: Splits::default(),
             of_ended: Totals::default(),
             rules,
             budgets,
@@ -282,7 +291,7 @@ impl State {
             target.worth_collapsing = planned.hints.iter().map(|hint| hint.pmd).collect();
         }
         for hint in planned.hints {
-            if self.may_collapse(hint.process, hint.pmd) {
+            if self.may_collapse(hint.process, hint.pmd, now) {
                 self.make_way(hint.process, hint.pmd);
                 self.add(hint);
             }
@@ -316,7 +325,7 @@ impl State {
         let mut last = cursor;
         for hint in after.into_iter().chain(before).take(some) {
             last = hint.pmd.next();
-            if self.may_collapse(hint.process, hint.pmd) {
+            if self.may_collapse(hint.process, hint.pmd, now) {
                 self.add(hint);
             }
         }
@@ -354,6 +363,8 @@ impl State {
     fn dismiss(&mut self, process: TargetId) {
         self.order(Order::Dismiss(process));
         self.forget_hints(process);
+        // Another program may be there in its place.
+        self.forget_split(process);
     }
 
     fn order(&mut self, order: Order) {
@@ -401,9 +412,13 @@ impl State {
 
     /// For the worker: the next hint, and how many times it was tried. Call [`State::settle`] afterwards.
     pub fn take(&mut self) -> Option<(Hint, u8)> {
-        let (hint, tries) = self.retry.take(&mut self.queue)?;
-        self.in_hand = Some((hint.process, hint.pmd));
-        Some((hint, tries))
+        loop {
+            let (hint, tries) = self.retry.take(&mut self.queue)?;
+            if self.is_asked_for(&hint) {
+                self.in_hand = Some((hint.process, hint.pmd));
+                return Some((hint, tries));
+            }
+        }
     }
 
     /// For the worker: reports the result of the hint.
@@ -423,9 +438,12 @@ impl State {
     fn done(&mut self, hint: Hint, outcome: Outcome, now: Ns) {
         self.page_out_handled(&hint, outcome, now);
         self.migrate_handled(hint.process, outcome);
+        self.split_handled(&hint, outcome, now);
         match outcome {
             Outcome::Done { .. } => {
-                if let Some(target) = self.targets.get_mut(&hint.process).filter(|_| hint.action == COLLAPSE) {
+                if let Some(target) =
+                    self.targets.get_mut(&hint.process).filter(|_| matches!(hint.action, COLLAPSE | REJOIN))
+                {
                     target.on_huge.collapsed(hint.pmd);
                 }
             }
@@ -444,19 +462,23 @@ impl State {
         }
     }
 
-    /// Huge ranges that rest from an action. None rest from being brought back: one is hinted once for each time that pages of it leave.
+    /// Huge ranges that rest from an action. None rest from being brought back: one is hinted once for each time that pages of it leave. None
+    /// rest from being split or collapsed again: who hints it has rounds for that.
     fn resting_of(&mut self, action: ActionId) -> Option<&mut BTreeMap<(TargetId, PmdNo), Ns>> {
         match action {
             MIGRATE => Some(&mut self.resting_moves),
-            BRING_BACK => None,
+            BRING_BACK | SPLIT | REJOIN => None,
             _ => Some(&mut self.resting),
         }
     }
 
-    /// What was moved and brought back of a process so far.
+    /// What was moved, brought back and given back of a process so far.
     fn totals_of(&self, process: TargetId) -> Totals {
-        let moved = self.targets.get(&process).and_then(|target| target.mover.as_ref()).map(Mover::status);
+        let target = self.targets.get(&process);
+        let moved = target.and_then(|target| target.mover.as_ref()).map(Mover::status);
+        let split = target.and_then(|target| target.splitter.as_ref()).map(Splitter::status);
         Totals {
+            returned_bytes: split.map_or(0, |split| split.returned_bytes),
             moved_bytes: moved.map_or(0, |moved| moved.promoted_bytes + moved.demoted_bytes),
             asked_back_bytes: self.brought_back.of(process).asked_bytes,
         }
@@ -543,6 +565,7 @@ impl Target {
             left_out: self.left_out.clone(),
             page_out: self.keeper.as_ref().map(Keeper::status),
             migrate: self.mover.as_ref().map(Mover::status),
+            split: self.splitter.as_ref().map(Splitter::status),
             bring_back: None,
         }
     }

@@ -11,6 +11,7 @@ use crate::page_out::keeper::{Keeper, SEARCH, Stays};
 use crate::page_out::refaults::Found;
 use crate::page_out::{self, IdleWindow, PAGE_OUT};
 use crate::queue::{ActionId, Hint, Origin};
+use crate::split::rejoin::REJOIN;
 use isotherm_heat::{Ns, TargetId};
 use isotherm_units::PmdNo;
 
@@ -117,7 +118,7 @@ impl State {
         let wanted = |target: &Target| target.worth_collapsing.contains(&pmd);
         let is_resting = self.resting.contains_key(&(process, pmd));
         let is_wanted = self.collapse_first(process) && self.targets.get(&process).is_some_and(wanted);
-        !is_resting && !is_wanted
+        !is_resting && !is_wanted && !self.is_probe(process, pmd)
     }
 
     /// Huge ranges of a process to read once more before [`State::hint_idle`], in address order.
@@ -135,6 +136,10 @@ impl State {
         self.idle.replace(window.id, pages, now);
         let collapse_first = self.collapse_first(window.id);
         for hint in planned.hints {
+            // Pages of a probe may have become idle since the search.
+            if self.is_probe(hint.process, hint.pmd) {
+                continue;
+            }
             if !collapse_first {
                 // It may be queued for a collapse since before anything was known to be idle.
                 self.unqueue(hint.process, hint.pmd, COLLAPSE);
@@ -162,9 +167,12 @@ impl State {
         }
     }
 
-    /// Whether a huge range may be collapsed, as far as paging out goes: not if pages of it leave or are out, and the scheme that says
-    /// so comes first.
-    pub(super) fn may_collapse(&self, process: TargetId, pmd: PmdNo) -> bool {
+    /// Whether a huge range may be collapsed, as far as other actions go: not if it was split a short time ago, or if pages of it leave or are
+    /// out, and the scheme that says so comes first.
+    pub(super) fn may_collapse(&self, process: TargetId, pmd: PmdNo, now: Ns) -> bool {
+        if self.is_kept_small(process, pmd, now) {
+            return false;
+        }
         let keeper = self.targets.get(&process).and_then(|target| target.keeper.as_ref());
         self.collapse_first(process) || keeper.is_none_or(|keeper| !keeper.is_after(pmd))
     }
@@ -174,7 +182,7 @@ impl State {
         let Some(keeper) = self.keeper(hint.process) else { return };
         keeper.handled(hint.pmd);
         match outcome {
-            Outcome::Done { .. } if hint.action == COLLAPSE => keeper.brought_back(hint.pmd),
+            Outcome::Done { .. } if matches!(hint.action, COLLAPSE | REJOIN) => keeper.brought_back(hint.pmd),
             Outcome::Refused(refusal) if hint.action == PAGE_OUT && refusal.is_of_the_process() => {
                 keeper.must_stay(now + REST);
             }

@@ -11,6 +11,7 @@ use crate::migrate::mover::MigrateStatus;
 use crate::named::{Named, if_known, known_counts};
 use crate::outcome::{Counters, Refusal};
 use crate::page_out::keeper::PageOutStatus;
+use crate::split::splitter::SplitStatus;
 use isotherm_heat::tune::Tuning;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -74,6 +75,8 @@ pub struct Totals {
     pub moved_bytes: u64,
     /// Asked back from swap before it was accessed.
     pub asked_back_bytes: u64,
+    /// Given back by the kernel when huge pages were split: they held nothing but zeros.
+    pub returned_bytes: u64,
 }
 
 impl Totals {
@@ -82,6 +85,7 @@ impl Totals {
         Totals {
             moved_bytes: self.moved_bytes + other.moved_bytes,
             asked_back_bytes: self.asked_back_bytes + other.asked_back_bytes,
+            returned_bytes: self.returned_bytes + other.returned_bytes,
         }
     }
 }
@@ -155,6 +159,9 @@ pub struct TargetStatus {
     /// What was read from swap before it was accessed; `None` if no scheme does.
     #[serde(deserialize_with = "if_known", skip_serializing_if = "Option::is_none")]
     pub bring_back: Option<BringBackStatus>,
+    /// What was split of it; `None` if no scheme does.
+    #[serde(deserialize_with = "if_known", skip_serializing_if = "Option::is_none")]
+    pub split: Option<SplitStatus>,
 }
 
 /// A sampled target: regions, and how often each of them is checked.
@@ -202,6 +209,7 @@ mod tests {
             page_out: Some(PageOutStatus { min_idle_ns: 9, stays: Some(Stays::Refaults), ..PageOutStatus::default() }),
             migrate: Some(MigrateStatus { back_bytes: 4096, ..MigrateStatus::default() }),
             bring_back: Some(BringBackStatus { asked_bytes: 8192, read_bytes: 4096 }),
+            split: Some(SplitStatus { split: 7, unused_bytes: Some(4096), ..SplitStatus::default() }),
         });
         let text = serde_json::to_string(&status).unwrap();
         assert!(text.starts_with(r#"{"version":"#) && text.contains(r#""waiting":"free-blocks""#), "{text}");

@@ -1,7 +1,8 @@
 //! `isotherm run`: keeps the hot memory of processes on huge pages until it is stopped, and pages out their cold memory if a scheme says so.
 //!
 //! [`args`] holds the arguments. [`config`] combines them with the settings file. [`trust`] decides whether root runs the command that a
-//! settings file names. [`page_out`] reads what paging out needs to know, and [`migrate`] what moving between memory tiers does. [`assignments`]
+//! settings file names. [`page_out`] reads what paging out needs to know, [`migrate`] what moving between memory tiers does, and [`split`] what
+//! splitting huge pages does. [`assignments`]
 //! reads which cgroups another program gives to schemes.
 
 pub mod args;
@@ -9,6 +10,7 @@ mod assignments;
 pub mod config;
 mod migrate;
 mod page_out;
+mod split;
 mod trust;
 
 use crate::commands::plan::Plan;
@@ -41,6 +43,8 @@ use isotherm_schemes::machine::DryRun;
 use isotherm_schemes::migrate::{Migrate, MigrateMachine, Movable};
 use isotherm_schemes::page_out::{IdlePages, PageOut, PageOutMachine};
 use isotherm_schemes::plan::HintSource;
+use isotherm_schemes::split::rejoin::Rejoin;
+use isotherm_schemes::split::{Split, SplitMachine, Splits};
 use isotherm_schemes::state::{SampledStatus, Shared, SharedWorker, State, lock};
 use isotherm_schemes::{Action, Worker};
 use isotherm_sys::clock;
@@ -109,8 +113,7 @@ fn run(args: &RunArgs) -> Result<()> {
             proc: Proc::default(),
             measured: false,
             generations,
-            pages_out: config.pages_out(),
-            migrates: config.migrates(),
+            able: Able::of(&config),
             others_clear: BTreeMap::new(),
             paged_out_at: clock::monotonic_ns(),
             publisher,
@@ -129,13 +132,15 @@ fn run(args: &RunArgs) -> Result<()> {
 
 /// What the actions need of the kernel and of the machine.
 fn check_actions(args: &RunArgs, config: &Config) -> Result<()> {
-    if config.collapses() {
+    // Probes that are split are collapsed again.
+    if config.collapses() || config.splits() {
         need_collapse()?;
     }
     page_out::check(args, config)?;
     migrate::check(args, config)?;
+    split::check(args, config)?;
     if config.pages_out() && !args.dry_run && !swap::is_there() {
-        if !config.collapses() && !config.migrates() {
+        if !config.collapses() && !config.migrates() && !config.splits() {
             bail!(swap::MISSING);
         }
         output::warn(swap::MISSING);
@@ -144,9 +149,9 @@ fn check_actions(args: &RunArgs, config: &Config) -> Result<()> {
 }
 
 /// A machine on which all actions can be performed.
-trait ActionMachine: CollapseMachine + PageOutMachine + MigrateMachine + BringBackMachine {}
+trait ActionMachine: CollapseMachine + PageOutMachine + MigrateMachine + BringBackMachine + SplitMachine {}
 
-impl<M: CollapseMachine + PageOutMachine + MigrateMachine + BringBackMachine> ActionMachine for M {}
+impl<M: CollapseMachine + PageOutMachine + MigrateMachine + BringBackMachine + SplitMachine> ActionMachine for M {}
 
 /// What planners and actions share.
 #[derive(Default)]
@@ -154,6 +159,7 @@ struct BetweenPlanAndWorker {
     idle: IdlePages,
     movable: Movable,
     brought_back: BroughtBack,
+    splits: Splits,
 }
 
 /// The worker that acts on hints, on a machine that any thread may use.
@@ -169,9 +175,9 @@ fn machine(args: &RunArgs) -> Result<Box<dyn ActionMachine + Send>> {
 }
 
 fn state_of(config: &Config, between: BetweenPlanAndWorker) -> State {
-    let BetweenPlanAndWorker { idle, movable, brought_back } = between;
+    let BetweenPlanAndWorker { idle, movable, brought_back, splits } = between;
     let state = State::new(config.rules, config.budgets).with_schemes(config.schemes.clone(), idle);
-    state.with_movable(movable).with_brought_back(brought_back)
+    state.with_movable(movable).with_brought_back(brought_back).with_splits(splits)
 }
 
 fn worker(machine: Box<dyn ActionMachine + Send>, config: &Config, between: &BetweenPlanAndWorker) -> Serving {
@@ -184,6 +190,10 @@ fn worker(machine: Box<dyn ActionMachine + Send>, config: &Config, between: &Bet
     if config.migrates() {
         actions.push(Box::new(Migrate::new(between.movable.clone())));
     }
+    if config.splits() {
+        actions.push(Box::new(Split::noting(between.splits.clone())));
+        actions.push(Box::new(Rejoin::default()));
+    }
     SharedWorker::new(Worker::new(machine, actions, config.budgets, clock::monotonic_ns()))
 }
 
@@ -191,7 +201,7 @@ fn worker(machine: Box<dyn ActionMachine + Send>, config: &Config, between: &Bet
 fn uses_of(args: &RunArgs, config: &Config) -> Uses {
     let uses = Uses::nothing().collapsing().serving(&config.socket);
     let uses = config.stream.iter().fold(uses, |uses, stream| uses.serving(stream));
-    let uses = if config.pages_out() { uses.paging_out() } else { uses };
+    let uses = if config.pages_out() || config.splits() { uses.paging_out() } else { uses };
     let uses = if config.migrates() { uses.migrating() } else { uses };
     let uses = if config.hints == HintSource::Heat { uses } else { uses.ageing() };
     if args.config.is_some() { uses.opening_again() } else { uses }
@@ -285,11 +295,12 @@ fn watch(feeder: &mut Feeder<'_>, config: &mut Config, watching: &mut Watching, 
             feeder.note_others(&snapshot);
             feeder.page_out(monitor, &snapshot);
             feeder.migrate(monitor, &snapshot);
+            feeder.split(monitor, &snapshot);
             feeder.publish(monitor, &snapshot);
             let is_reload = signals.reload.swap(false, Ordering::Relaxed);
             if is_reload {
                 feeder.service.reloading();
-                anew = reloaded(args, config, (shared, feeder.pages_out, feeder.migrates));
+                anew = reloaded(args, config, (shared, feeder.able));
                 feeder.service.ready("watching");
             }
             feeder.assign(anew.as_ref().unwrap_or(config), is_reload);
@@ -316,11 +327,7 @@ fn begin_again(config: &Config, feeder: &mut Feeder<'_>) -> Result<Watching> {
 }
 
 /// Reads the settings again. Returns them if watching has to start over for them. A file with errors changes nothing.
-fn reloaded(
-    args: &RunArgs,
-    config: &mut Config,
-    (shared, pages_out, migrates): (&Shared, bool, bool),
-) -> Option<Config> {
+fn reloaded(args: &RunArgs, config: &mut Config, (shared, able): (&Shared, Able)) -> Option<Config> {
     let new = match Config::load(args).and_then(|new| check_actions(args, &new).map(|()| new)) {
         Ok(new) => new,
         Err(error) => {
@@ -331,11 +338,14 @@ fn reloaded(
     if new.rules.files != config.rules.files {
         output::note("`files` is unchanged until the next start");
     }
-    if new.pages_out() && !pages_out {
+    if new.pages_out() && !able.pages_out {
         output::note("schemes that page out begin with the next start");
     }
-    if new.migrates() && !migrates {
+    if new.migrates() && !able.migrates {
         output::note("schemes that promote or demote begin with the next start");
+    }
+    if new.splits() && !able.splits {
+        output::note("schemes that split begin with the next start");
     }
     if (&new.stream, &new.stream_group) != (&config.stream, &config.stream_group) {
         output::note("`stream` is unchanged until the next start");
@@ -355,6 +365,21 @@ fn reloaded(
     None
 }
 
+/// What the worker was started for, besides collapsing.
+#[derive(Clone, Copy)]
+struct Able {
+    pages_out: bool,
+    /// Pages move between memory tiers.
+    migrates: bool,
+    splits: bool,
+}
+
+impl Able {
+    fn of(config: &Config) -> Able {
+        Able { pages_out: config.pages_out(), migrates: config.migrates(), splits: config.splits() }
+    }
+}
+
 /// Feeds windows into the shared state.
 struct Feeder<'a> {
     args: &'a RunArgs,
@@ -364,10 +389,7 @@ struct Feeder<'a> {
     /// The processes of the first window are measured, and no others.
     measured: bool,
     generations: Generations,
-    /// The worker can page out.
-    pages_out: bool,
-    /// The worker can move pages between memory tiers.
-    migrates: bool,
+    able: Able,
     /// When something else was last seen to clear accessed bits of a process.
     others_clear: BTreeMap<TargetId, Ns>,
     /// The last window of paging out.
@@ -456,13 +478,19 @@ impl Feeder<'_> {
     }
 
     fn migrate(&self, monitor: &Monitor<Box<dyn Clock>>, snapshot: &Snapshot) {
-        for target in snapshot.targets.iter().filter(|t| self.migrates && !t.exited) {
+        for target in snapshot.targets.iter().filter(|t| self.able.migrates && !t.exited) {
             migrate::step(self.shared, monitor, target, self.others_clear.contains_key(&target.id));
         }
     }
 
+    fn split(&self, monitor: &mut Monitor<Box<dyn Clock>>, snapshot: &Snapshot) {
+        for target in snapshot.targets.iter().filter(|t| self.able.splits && !t.exited) {
+            split::step(self.shared, monitor, target, self.others_clear.contains_key(&target.id), &self.proc);
+        }
+    }
+
     fn page_out(&mut self, monitor: &mut Monitor<Box<dyn Clock>>, snapshot: &Snapshot) {
-        if !self.pages_out {
+        if !self.able.pages_out {
             return;
         }
         let alive = || snapshot.targets.iter().filter(|t| !t.exited);

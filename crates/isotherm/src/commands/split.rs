@@ -18,20 +18,20 @@ use crate::serving::{Answer, serve};
 use crate::watch::{Prepared, Stop};
 use anyhow::Result;
 use clap::Args;
-use isotherm_heat::{Clock, Interval, Mapping, Mask, Ns, Rng, Run, Snapshot, Target, TargetId};
+use isotherm_heat::{Clock, Mapping, Rng, Snapshot, TargetId};
 use isotherm_monitor::Monitor;
 use isotherm_schemes::collapse::{COLLAPSE, Collapse};
-use isotherm_schemes::facts::is_programs_own;
 use isotherm_schemes::machine::Live;
-use isotherm_schemes::page_out::{Rules, idle_pages_in};
-use isotherm_schemes::split::probe::{Judged, Probed, ShareEstimate, choose, judge};
-use isotherm_schemes::split::{SPLIT, Split, SplitMachine};
-use isotherm_schemes::{Action, ActionId, Budgets, Hint, Level, Origin, Outcome, Refusal, Worker};
+use isotherm_schemes::page_out::Rules;
+use isotherm_schemes::split::probe::{Judged, ShareEstimate, choose};
+use isotherm_schemes::split::probes::{Probes, huge_by_mapping};
+use isotherm_schemes::split::{self, Split, SplitMachine, Splits};
+use isotherm_schemes::{Action, Budgets, Hint, Outcome, Refusal, Worker};
 use isotherm_sys::clock;
-use isotherm_units::{Addr, Bytes, PMD_SIZE, PmdNo};
+use isotherm_units::{Bytes, PMD_SIZE, PmdNo};
 use isotherm_view::human;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -110,15 +110,7 @@ struct Probing {
     comm: String,
     mapping: String,
     process: TargetId,
-    huge: Vec<PmdNo>,
-    drawn: Vec<PmdNo>,
-    probed: BTreeMap<PmdNo, Probed>,
-    /// Others that are idle as a whole.
-    idle: BTreeSet<PmdNo>,
-    /// Probes of which too little was known in the end. They show nothing.
-    unknown: BTreeSet<PmdNo>,
-    /// Those of them that are huge again.
-    huge_again: BTreeSet<PmdNo>,
+    probes: Probes,
     shown: Shown,
 }
 
@@ -153,6 +145,7 @@ struct Report {
 struct Work<'a> {
     args: &'a SplitArgs,
     worker: Worker<Live>,
+    splits: Splits,
     mappings: Vec<Probing>,
     refused_processes: BTreeMap<u32, Refusal>,
     stayed: BTreeMap<Refusal, u64>,
@@ -165,10 +158,12 @@ fn split(args: &SplitArgs, stop: &Stop) -> Result<Report> {
     let prepared = Prepared::new(&args.targets, &args.watch, WINDOW_NS)?;
     prepared.need_idle_pages("split")?;
     let mut watching = prepared.start(Uses::nothing().paging_out().collapsing())?;
-    let actions: Vec<Box<dyn Action<Live> + Send>> = vec![Box::new(Split), Box::new(Collapse { files: false })];
+    let splits = Splits::default();
+    let actions: Vec<Box<dyn Action<Live> + Send>> =
+        vec![Box::new(Split::noting(splits.clone())), Box::new(Collapse { files: false })];
     let worker = Worker::new(machine, actions, args.budgets(), clock::monotonic_ns());
     let (refused_processes, stayed) = (BTreeMap::new(), BTreeMap::new());
-    let mut work = Work { args, worker, mappings: Vec::new(), refused_processes, stayed, unserved: 0 };
+    let mut work = Work { args, worker, splits, mappings: Vec::new(), refused_processes, stayed, unserved: 0 };
     let bar = output::progress(Some(duration_ns), "watching");
     let mut probed_at = None;
     let watched = watching.windows(None, stop, &bar, |monitor, snapshot| {
@@ -212,13 +207,7 @@ impl Work<'_> {
                 self.refused_processes.insert(id.pid, refusal);
                 continue;
             }
-            let mut huge: BTreeMap<Addr, Vec<PmdNo>> = BTreeMap::new();
-            pages.for_each_pmd(monitor.now(), |pmd, view| {
-                let mapping = Mapping::first_in(mappings, pmd.range()).filter(|m| is_programs_own(m));
-                if let Some(mapping) = mapping.filter(|_| view.runs.iter().all(|run| run.huge)) {
-                    huge.entry(mapping.range.start).or_default().push(pmd);
-                }
-            });
+            let huge = huge_by_mapping(pages, mappings, monitor.now());
             // Which ones does not matter, as long as nothing depends on it.
             let mut rng = Rng::new(clock::monotonic_ns());
             let mut drawn = choose(&huge, self.args.probes, &mut rng);
@@ -228,12 +217,7 @@ impl Work<'_> {
                     comm: target.comm.clone(),
                     mapping: if name.is_empty() { format!("[anon {:x}]", start.0) } else { name },
                     process: id,
-                    drawn: drawn.remove(&start).unwrap_or_default(),
-                    huge,
-                    probed: BTreeMap::new(),
-                    idle: BTreeSet::new(),
-                    unknown: BTreeSet::new(),
-                    huge_again: BTreeSet::new(),
+                    probes: Probes::new(huge, drawn.remove(&start).unwrap_or_default()),
                     shown: Shown::default(),
                 });
             }
@@ -242,16 +226,21 @@ impl Work<'_> {
 
     /// Splits the probes.
     fn probe(&mut self, monitor: &mut Watched, stop: &Stop) {
-        let hints = self.mappings.iter().flat_map(|row| row.drawn.iter().map(|pmd| hint(row.process, *pmd, SPLIT)));
-        for answer in self.serve(hints.collect(), "splitting probes", stop) {
-            let returned = u16::try_from(answer.left_pages).unwrap_or(u16::MAX);
-            if let Some(row) = self.row_of(&answer.hint) {
-                row.probed.insert(answer.hint.pmd, Probed { returned, idle: 0 });
+        let drawn = self.mappings.iter().flat_map(|row| row.probes.drawn().iter().map(|pmd| (row.process, *pmd)));
+        let hints = drawn.map(|(process, pmd)| split::hint(process, pmd, 0)).collect();
+        for answer in self.serve(hints, "splitting probes", stop) {
+            if let Some(row) = self.row_of(answer.hint.process, answer.hint.pmd) {
+                row.probes.split(answer.hint.pmd);
+            }
+        }
+        for (process, pmd, pages) in self.splits.take() {
+            if let Some(row) = self.row_of(process, pmd) {
+                row.probes.gave_back(pmd, pages);
             }
         }
         for row in &self.mappings {
             // They are checked before all others once they are known to be small.
-            let probes: Vec<PmdNo> = row.probed.keys().copied().collect();
+            let probes: Vec<PmdNo> = row.probes.split_ones().collect();
             monitor.read_now(row.process.pid, &probes);
         }
     }
@@ -270,8 +259,8 @@ impl Work<'_> {
         done
     }
 
-    fn row_of(&mut self, hint: &Hint) -> Option<&mut Probing> {
-        self.mappings.iter_mut().find(|row| row.process == hint.process && row.huge.binary_search(&hint.pmd).is_ok())
+    fn row_of(&mut self, process: TargetId, pmd: PmdNo) -> Option<&mut Probing> {
+        self.mappings.iter_mut().find(|row| row.process == process && row.probes.has(pmd))
     }
 
     /// What the probes have shown.
@@ -279,30 +268,13 @@ impl Work<'_> {
         let rules = Rules { min_idle_ns: self.args.idle.idle };
         for row in &mut self.mappings {
             // The last background read may be a minute old.
-            monitor.read_now(row.process.pid, &row.huge);
+            monitor.read_now(row.process.pid, row.probes.huge());
             let Some(pages) = monitor.pages_of(row.process.pid) else { continue };
-            for (pmd, probed) in &mut row.probed {
-                // Zeros that were given back may have been written to meanwhile.
-                probed.returned = self.worker.machine().given_back(row.process, *pmd);
-                if is_huge(pages, *pmd, monitor.now()) {
-                    row.huge_again.insert(*pmd);
-                }
-                if unknown_in(rules, pages, *pmd, monitor.now()) > u32::from(probed.returned) + MAX_UNKNOWN {
-                    row.unknown.insert(*pmd);
-                }
-            }
-            for found in idle_pages_in(rules, pages, &row.huge, monitor.now()) {
-                match row.probed.get_mut(&found.pmd) {
-                    Some(probed) => {
-                        // Pages that were given back are not present by themselves, and their bit may count as idle.
-                        let rest = 512 - probed.returned.min(512);
-                        probed.idle = u16::try_from(found.pages.count()).unwrap_or(u16::MAX).min(rest);
-                    }
-                    None if found.pages == Mask::ALL => drop(row.idle.insert(found.pmd)),
-                    None => {}
-                }
-            }
-            row.judge(self.args.pays_from / 100.0);
+            let machine = self.worker.machine();
+            let given_back: BTreeMap<PmdNo, u16> =
+                row.probes.split_ones().map(|pmd| (pmd, machine.given_back(row.process, pmd))).collect();
+            row.probes.read(rules, pages, monitor.now(), |pmd| given_back.get(&pmd).copied().unwrap_or(0));
+            row.probes.judge(self.args.pays_from / 100.0);
         }
     }
 
@@ -313,10 +285,11 @@ impl Work<'_> {
             true => Vec::new(),
             false => self.mappings.iter().flat_map(Probing::others_to_split).collect(),
         };
-        for answer in self.serve(to_split, "splitting", stop) {
-            if let Some(row) = self.row_of(&answer.hint) {
+        self.serve(to_split, "splitting", stop);
+        for (process, pmd, returned) in self.splits.take() {
+            if let Some(row) = self.row_of(process, pmd) {
                 row.shown.split += 1;
-                row.shown.returned_bytes.0 += Bytes::of_pages(answer.left_pages).0;
+                row.shown.returned_bytes.0 += Bytes::of_pages(returned.into()).0;
             }
         }
         let again: Vec<Hint> = self.mappings.iter().flat_map(|row| row.probes_to_collapse(dry_run)).collect();
@@ -330,9 +303,7 @@ impl Work<'_> {
             ));
         }
         for row in &mut self.mappings {
-            let stay = row.probed.iter().filter(|(pmd, probed)| !dry_run && row.stays_split(**pmd, **probed));
-            let (count, returned) =
-                stay.fold((0, 0), |(n, pages), (_, probed)| (n + 1, pages + u64::from(probed.returned)));
+            let (count, returned) = if dry_run { (0, 0) } else { row.probes.staying() };
             row.shown.split += count;
             row.shown.returned_bytes.0 += Bytes::of_pages(returned).0;
         }
@@ -351,77 +322,27 @@ impl Work<'_> {
 }
 
 impl Probing {
-    /// The probes that have shown something.
-    fn known(&self) -> Vec<Probed> {
-        let is_known = |(pmd, _): &(&PmdNo, &Probed)| !self.unknown.contains(pmd);
-        self.probed.iter().filter(is_known).map(|(_, probed)| *probed).collect()
-    }
-
     fn row(self) -> Row {
+        let (splits_used, splits_idle) = self.probes.pays();
         Row {
             pid: self.process.pid,
-            huge_bytes: Bytes(self.huge.len() as u64 * PMD_SIZE),
-            probes: self.known().len(),
-            remade: self.huge_again.len(),
+            huge_bytes: Bytes(self.probes.huge().len() as u64 * PMD_SIZE),
+            probes: self.probes.known().len(),
+            remade: self.probes.remade().len(),
             comm: self.comm,
             mapping: self.mapping,
-            shown: self.shown,
+            shown: Shown { judged: self.probes.judged(), splits_used, splits_idle, ..self.shown },
         }
     }
 
-    fn judge(&mut self, pays_from: f64) {
-        self.shown.judged = judge(&self.known(), self.idle.len(), self.huge.len());
-        self.shown.splits_used = self.shown.judged.unused_of_used.lower_end() >= pays_from;
-        self.shown.splits_idle = self.shown.judged.zeros_of_idle.lower_end() >= pays_from;
+    fn others_to_split(&self) -> impl Iterator<Item = Hint> + '_ {
+        self.probes.others_to_split().map(|pmd| split::hint(self.process, pmd, 0))
     }
 
-    fn others_to_split(&self) -> Vec<Hint> {
-        let wanted =
-            |pmd: &PmdNo| if self.idle.contains(pmd) { self.shown.splits_idle } else { self.shown.splits_used };
-        let others = self.huge.iter().filter(|pmd| !self.probed.contains_key(pmd) && wanted(pmd));
-        others.map(|pmd| hint(self.process, *pmd, SPLIT)).collect()
+    fn probes_to_collapse(&self, all: bool) -> impl Iterator<Item = Hint> + '_ {
+        let hint = |pmd| Hint { action: COLLAPSE, ..split::hint(self.process, pmd, 0) };
+        self.probes.to_collapse(all).map(hint)
     }
-
-    /// Whether a probe is one of those for which splitting pays.
-    fn stays_split(&self, pmd: PmdNo, probed: Probed) -> bool {
-        if self.unknown.contains(&pmd) {
-            return false;
-        }
-        if probed.is_idle() { self.shown.splits_idle } else { self.shown.splits_used }
-    }
-
-    fn probes_to_collapse(&self, all: bool) -> Vec<Hint> {
-        let small = self.probed.iter().filter(|(pmd, _)| !self.huge_again.contains(pmd));
-        let again = small.filter(|(pmd, probed)| all || !self.stays_split(**pmd, **probed));
-        again.map(|(pmd, _)| hint(self.process, *pmd, COLLAPSE)).collect()
-    }
-}
-
-/// Of how many pages of a probe may not be known whether they were accessed.
-const MAX_UNKNOWN: u32 = 16;
-
-/// Whether it is one huge page.
-fn is_huge(pages: &Target, pmd: PmdNo, now: Ns) -> bool {
-    let mut is_huge = false;
-    pages.for_pmds_in(pmd..pmd.next(), now, |_, view| is_huge = view.runs.iter().any(|run| run.huge));
-    is_huge
-}
-
-/// Of how many pages of a huge range it is not known whether they have been accessed for the age: those not measured, zeros among them,
-/// which no clear reaches, and those cleared too late; all of one that is huge again.
-fn unknown_in(rules: Rules, pages: &Target, pmd: PmdNo, now: Ns) -> u32 {
-    let age = Interval::from_ns(rules.min_idle_ns);
-    let is_late = |run: &Run| run.cleared && run.is_extrapolated() && run.idle < age;
-    let is_unknown = |run: &&Run| run.huge || !run.interval.is_measured() || run.estimated || is_late(run);
-    let mut unknown = 0;
-    pages.for_pmds_in(pmd..pmd.next(), now, |_, view| {
-        unknown += view.runs.iter().filter(is_unknown).map(|run| u32::from(run.pages)).sum::<u32>();
-    });
-    unknown
-}
-
-fn hint(process: TargetId, pmd: PmdNo, action: ActionId) -> Hint {
-    Hint { process, pmd, action, level: Level::new(0), origin: Origin::Heat, since: 0 }
 }
 
 impl Report {
@@ -471,34 +392,5 @@ impl Report {
             writeln!(out, "  {} huge ranges were not tried: something held them up", self.unserved)?;
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use isotherm_heat::{PmdBits, Watch};
-
-    #[test]
-    fn a_probe_says_something_if_its_pages_were_cleared_for_the_age_and_it_is_still_small() {
-        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: SECOND }, 1);
-        let rules = Rules { min_idle_ns: 4 * SECOND };
-        let unknown = |target: &Target, now| unknown_in(rules, target, PmdNo(1), now);
-        let small = |young| PmdBits::Pages { young, present: Mask::ALL };
-        target.read(0, PmdNo(1), small(Mask::ALL));
-        assert_eq!(unknown(&target, 9 * SECOND), 512, "not cleared");
-        target.cleared(10 * SECOND, PmdNo(1), Mask::NONE);
-        let few: Mask = (0..100).collect();
-        target.read(12 * SECOND, PmdNo(1), small(few));
-        assert_eq!(unknown(&target, 12 * SECOND), 412, "for two seconds");
-        target.read(15 * SECOND, PmdNo(1), small(Mask::NONE));
-        assert_eq!(unknown(&target, 15 * SECOND), 0);
-        // khugepaged has collapsed it, and its one bit is set all the time.
-        for second in 16..30 {
-            target.read(second * SECOND, PmdNo(1), PmdBits::Huge { young: true });
-            target.cleared(second * SECOND, PmdNo(1), Mask::NONE);
-        }
-        assert_eq!(unknown(&target, 30 * SECOND), 512);
-        assert!(is_huge(&target, PmdNo(1), 30 * SECOND));
     }
 }

@@ -14,6 +14,7 @@ use isotherm_monitor::CLEAR_TICK;
 use isotherm_schemes::bring_back::BringBackStatus;
 use isotherm_schemes::migrate::mover::MigrateStatus;
 use isotherm_schemes::page_out::keeper::PageOutStatus;
+use isotherm_schemes::split::splitter::SplitStatus;
 use isotherm_schemes::state::{HintStatus, SampledStatus, Status, TargetStatus};
 use isotherm_schemes::{Named, Wait};
 use isotherm_units::Bytes;
@@ -125,7 +126,28 @@ fn write_target(target: &TargetStatus, out: &mut dyn Write) -> io::Result<()> {
         let (asked, read) = (Bytes(asked_bytes), Bytes(read_bytes));
         writeln!(out, "{:>8} asked back before it was accessed: {asked}; cached swap grew by {read}", "")?;
     }
-    target.migrate.as_ref().map_or(Ok(()), |migrate| write_migrate(migrate, out))
+    target.migrate.as_ref().map_or(Ok(()), |migrate| write_migrate(migrate, out))?;
+    target.split.as_ref().map_or(Ok(()), |split| write_split(split, out))
+}
+
+fn write_split(split: &SplitStatus, out: &mut dyn Write) -> io::Result<()> {
+    let SplitStatus { probes, collapsed_again, split, returned_bytes, remade, unused_bytes, stays } = split;
+    write!(
+        out,
+        "{:>8} split: {split} huge pages, {} given back; {probes} probes so far, {collapsed_again} of them huge again",
+        "",
+        Bytes(*returned_bytes),
+    )?;
+    if let Some(unused) = unused_bytes {
+        write!(out, "; unused behind huge pages in the last round: {}", Bytes(*unused))?;
+    }
+    if *remade > 0 {
+        write!(out, "; {remade} were collapsed by something else, khugepaged most likely")?;
+    }
+    match stays {
+        Some(why) => writeln!(out, "; paused: {}", why.text()),
+        None => writeln!(out),
+    }
 }
 
 fn write_migrate(migrate: &MigrateStatus, out: &mut dyn Write) -> io::Result<()> {
@@ -201,7 +223,8 @@ mod tests {
                 {"pid": 9, "comm": "a", "left_alone": "no-huge-advice", "paused_for": 3,
                     "page_out": {"min_idle_ns": 120000000000, "out_bytes": 1048576, "left_bytes": 4194304, "refaulted_bytes": 3145728, "refaults_pct_minute": 0.256, "stays": "refaults"},
                     "bring_back": {"asked_bytes": 2097152, "read_bytes": 1048576},
-                    "migrate": {"promoted_bytes": 8192, "demoted_bytes": 4096, "back_bytes": 0, "min_idle_ns": 60000000000, "stays": "refaults"}},
+                    "migrate": {"promoted_bytes": 8192, "demoted_bytes": 4096, "back_bytes": 0, "min_idle_ns": 60000000000, "stays": "refaults"},
+                    "split": {"probes": 40, "collapsed_again": 30, "split": 10, "returned_bytes": 4194304, "remade": 2, "unused_bytes": 8388608, "stays": "cleared-by-others"}},
                 {"pid": 10, "comm": "b", "paused_for": 3, "cgroup_wait": "no-charge", "sampled": {"regions": 500, "interval_ns": 200000000, "aggregated_in_ns": 3600000000}},
                 {"pid": 11, "comm": "c", "cgroup_wait": "no-charge", "sampled": {"regions": 40, "interval_ns": 1000000000, "aggregated_in_ns": 1200000000}},
                 {"pid": 12, "comm": "d", "cgroup_wait": "full-moon", "heat_on_huge_share": 0.25, "heat_on_huge_share_by_bits": 0.25}],
@@ -223,6 +246,8 @@ mod tests {
             "         paged out from 2 min idle on: 1.0 MiB out, 4.0 MiB left so far, 3.0 MiB came back (0.26% of the working set in a minute); paused: too much has come back",
             "         asked back before it was accessed: 2.0 MiB; cached swap grew by 1.0 MiB",
             "         moved to fast memory: 8.0 KiB; to slow memory, from 1 min idle on: 4.0 KiB, of which 0 B went up again; paused: too much has come back",
+            "         split: 10 huge pages, 4.0 MiB given back; 40 probes so far, 30 of them huge again; unused behind huge pages in the last round: 8.0 MiB; \
+             2 were collapsed by something else, khugepaged most likely; paused: something else clears its accessed bits",
             "      10 b                       0 B resident,        0 B huge, unknown of the heat on huge pages, 500 regions to check every 200 ms, \
              which took 3.6 s within the budgets; paused for its fork 3",
             &format!(

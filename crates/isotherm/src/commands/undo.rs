@@ -115,7 +115,8 @@ fn budgets() -> Budgets {
 
 /// Brings back all that is in the journal. Returns what could not be brought back.
 fn undo(entries: &[Entry], report: &mut Report, stop: &Stop) -> Vec<Entry> {
-    let actions: Vec<Box<dyn Action<Live> + Send>> = vec![Box::new(Collapse { files: true }), Box::new(Split)];
+    let actions: Vec<Box<dyn Action<Live> + Send>> =
+        vec![Box::new(Collapse { files: true }), Box::new(Split::default())];
     let mut worker = Worker::new(Live::new(), actions, budgets(), clock::monotonic_ns());
     let mut refused: BTreeMap<TargetId, Refusal> = BTreeMap::new();
     for process in entries.iter().map(|entry| entry.process).collect::<BTreeSet<_>>() {

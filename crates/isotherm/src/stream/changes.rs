@@ -51,11 +51,13 @@ fn held(target: &TargetStatus) -> BTreeSet<String> {
         target.page_out.as_ref().and_then(|out| out.stays).map(|why| format!("page-out pauses: {}", why.text()));
     let demote =
         target.migrate.as_ref().and_then(|moved| moved.stays).map(|why| format!("demotion pauses: {}", why.text()));
+    let split =
+        target.split.as_ref().and_then(|split| split.stays).map(|why| format!("splitting pauses: {}", why.text()));
     let alone = target.left_alone.as_ref().map(|why| format!("nothing is done to it: {}", output::json_name(why)));
     let fork = target.paused_for.map(|pid| format!("actions wait for its fork {pid}"));
     let cgroup =
         target.cgroup_wait.as_ref().map(|why| format!("actions wait for its cgroup: {}", output::json_name(why)));
-    [page_out, demote, alone, fork, cgroup].into_iter().flatten().collect()
+    [page_out, demote, split, alone, fork, cgroup].into_iter().flatten().collect()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use isotherm_schemes::bring_back::BROUGHT_BACK;
 use isotherm_schemes::collapse::COLLAPSED;
 use isotherm_schemes::migrate::MIGRATED;
 use isotherm_schemes::page_out::PAGED_OUT;
+use isotherm_schemes::split::SPLIT_APART;
 use isotherm_schemes::state::{Status, TargetStatus};
 use isotherm_stream::{ActionRow, HostRow, ProcessRow, huge_by_regions, part_of};
 use isotherm_units::{Bytes, PMD_SIZE};
@@ -72,6 +73,7 @@ pub fn actions(status: &Status) -> Vec<ActionRow> {
         ("page-out", PAGED_OUT, Bytes::of_pages(counters.left_pages).0),
         ("migrate", MIGRATED, status.totals.moved_bytes),
         ("bring-back", BROUGHT_BACK, status.totals.asked_back_bytes),
+        ("split", SPLIT_APART, status.totals.returned_bytes),
     ];
     let is_there = |(_, name, _): &(&str, &str, u64)| counters.done.contains_key(*name);
     let done = all.into_iter().filter(is_there).map(|(action, name, bytes)| ActionRow {
@@ -96,8 +98,8 @@ mod tests {
 
     #[test]
     fn actions_have_what_was_done_and_why_not() {
-        let text = r#"{"version": "1", "pid": 1, "targets": [], "totals": {"moved_bytes": 12288},
-            "counters": {"collapsed": {"heat": 3}, "migrated": {"heat": 2}, "refused": {"no-charge": 4}, "left_pages": 9}}"#;
+        let text = r#"{"version": "1", "pid": 1, "targets": [], "totals": {"moved_bytes": 12288, "returned_bytes": 8192},
+            "counters": {"collapsed": {"heat": 3}, "migrated": {"heat": 2}, "split": {"heat": 5}, "refused": {"no-charge": 4}, "left_pages": 9}}"#;
         let rows = actions(&serde_json::from_str(text).unwrap());
         let row = |action: &str, result: &str, huge_ranges, bytes| ActionRow {
             action: action.into(),
@@ -108,6 +110,7 @@ mod tests {
         let done = [
             row("collapse", "done", 3, 6 << 20),
             row("migrate", "done", 2, 12_288),
+            row("split", "done", 5, 8192),
             row("any", "no-charge", 4, 0),
         ];
         assert_eq!(rows, done);

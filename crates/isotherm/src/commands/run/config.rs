@@ -91,6 +91,11 @@ impl Config {
         self.schemes.iter().any(is_of_tiers)
     }
 
+    /// Whether a scheme splits huge pages.
+    pub fn splits(&self) -> bool {
+        self.schemes.iter().any(|scheme| matches!(scheme.action, Does::Split(_)))
+    }
+
     /// Whether a scheme collapses.
     pub fn collapses(&self) -> bool {
         self.schemes.iter().any(|scheme| scheme.action == Does::Collapse)
@@ -219,8 +224,8 @@ mod tests {
         assert_eq!(shown.watch.window, Some(crate::commands::run::WINDOW_NS));
         assert_eq!(installed.schemes, [Scheme::collapse_all()]);
         assert_eq!(shown.schemes[0], Scheme::collapse_all());
-        assert_eq!(shown.schemes.len(), 5, "one of each action");
-        let bare = ["collapse", "page-out", "bring-back", "promote", "demote"].map(|action| {
+        assert_eq!(shown.schemes.len(), 6, "one of each action");
+        let bare = ["collapse", "page-out", "bring-back", "promote", "demote", "split"].map(|action| {
             let file = File::parse(&format!("[[scheme]]\naction = \"{action}\"\n")).unwrap();
             file.schemes().unwrap().remove(0)
         });
