@@ -1,5 +1,5 @@
 //! A real Prometheus scrapes `isotherm serve` while a process whose hot memory is known and a Redis under load on every CPU are watched,
-//! at the defaults. No scrape fails, the text passes promtool, and both processes are told as they are.
+//! at the defaults. No scrape fails, the text passes promtool, and both processes are reported as they are.
 //!
 //! For SCRAPE_SECONDS (30): `make soak-serve` takes 600.
 
@@ -82,9 +82,9 @@ impl Prometheus {
 
 /// That the classes add up to what is resident, within a hundredth.
 fn adds_up(prometheus: &Prometheus, pid: u32) {
-    let (told, truth) = (prometheus.median(pid, ".*"), resident(pid));
-    println!("process {pid}: {:.1} MiB in all classes, {:.1} MiB resident", told / MIB, truth / MIB);
-    assert!((told / truth - 1.0).abs() <= 0.01, "{told} bytes in all classes, {truth} resident");
+    let (reported, truth) = (prometheus.median(pid, ".*"), resident(pid));
+    println!("process {pid}: {:.1} MiB in all classes, {:.1} MiB resident", reported / MIB, truth / MIB);
+    assert!((reported / truth - 1.0).abs() <= 0.01, "{reported} bytes in all classes, {truth} resident");
 }
 
 /// That `promtool check metrics` finds nothing to complain about.

@@ -27,9 +27,9 @@ const PROBES: usize = 32;
 const ONE_PROBE_IN: usize = 4;
 /// Mappings with fewer huge pages are left alone: the probes would be most of them.
 const MIN_HUGE: usize = 8;
-/// Probes are watched for so much longer than the age: a part of it, and at least this.
-const LONGER: u64 = 4;
-const LEAST_LONGER: Ns = 10 * S;
+/// Probes are watched longer than the age: by one part of it in so many, and at least by this.
+const EXTRA_PART: u64 = 4;
+const MIN_EXTRA: Ns = 10 * S;
 /// Probes that were not split within this time stay whole.
 const SPLIT_WITHIN: Ns = 60 * S;
 /// Between two rounds. It doubles after each in which nothing paid.
@@ -189,7 +189,7 @@ impl Splitter {
     }
 
     fn watched_for(&self) -> Ns {
-        self.limits.min_idle_ns + (self.limits.min_idle_ns / LONGER).max(LEAST_LONGER)
+        self.limits.min_idle_ns + (self.limits.min_idle_ns / EXTRA_PART).max(MIN_EXTRA)
     }
 
     fn rest_longer(&mut self, now: Ns) {
@@ -244,8 +244,13 @@ impl Splitter {
 
     /// Takes in what became of a hint to split.
     pub fn split_handled(&mut self, pmd: PmdNo, outcome: Outcome, now: Ns) {
-        let is_done = matches!(outcome, Outcome::Done { .. });
-        if !self.asked.remove(&pmd) || !is_done {
+        let was_asked = self.asked.remove(&pmd);
+        if !matches!(outcome, Outcome::Done { .. }) {
+            return;
+        }
+        if !was_asked {
+            // The round ended while it was being split.
+            self.give_up(&[pmd]);
             return;
         }
         if let Phase::Splitting { mappings, .. } = &mut self.phase {
@@ -502,13 +507,14 @@ mod tests {
         let later = scene.now + SPLIT_WITHIN;
         assert_eq!(scene.splitter.wants(None, later), Wants::Read(vec![probes[0]]));
         assert!(!scene.splitter.asks(probes[2]), "it stays whole");
-        // One that is split all the same is nobody's.
+        // One that was in hand at that moment shows nothing.
         scene.splitter.split_handled(probes[2], DONE, later);
         assert_eq!((scene.splitter.status().probes, scene.splitter.status().split), (1, 0));
+        assert_eq!(scene.splitter.again(), [probes[2]]);
         assert_eq!(scene.splitter.wants(Some(Stays::ClearedByOthers), later), Wants::Nothing);
-        assert_eq!(scene.splitter.again(), [probes[0]]);
+        assert_eq!(scene.splitter.again(), [probes[0], probes[2]]);
         assert_eq!(scene.splitter.wants(Some(Stays::ClearedByOthers), later + 1), Wants::Nothing);
-        assert_eq!(scene.splitter.again(), [probes[0]], "until it was tried");
+        assert_eq!(scene.splitter.again(), [probes[0], probes[2]], "until they were tried");
         assert_eq!(scene.splitter.wants(None, later), Wants::Nothing);
         // None at all was split: as where the kernel cannot tell what is huge.
         scene.splitter.begin(Scene::huge(), later);
