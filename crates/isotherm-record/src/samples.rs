@@ -102,7 +102,7 @@ fn target(pid: u32, i: u64, generation: u64) -> TargetHeat {
                 slab: Bytes(16),
                 swap: Bytes(0),
             }),
-            swapped: (pid != 7).then_some(Bytes(18 << i)),
+            swapped: (pid != 7).then_some(Bytes(18 + i)),
             cgroup_limit: (pid == 7).then_some(Bytes(1 << 45)),
         },
     }

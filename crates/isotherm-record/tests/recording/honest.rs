@@ -67,11 +67,11 @@ fn recording_fits(path: &std::path::Path, mib: u64) -> bool {
 fn snapshots_one_at_a_time_take_the_memory_of_one() {
     let (_parent, path) = place();
     let mut writer = Writer::create(&path, &samples::run(), Options::default()).unwrap();
-    (0..200).for_each(|i| writer.push(&stable(i, 40, 500)).unwrap());
+    (0..600).for_each(|i| writer.push(&stable(i, 40, 500)).unwrap());
     writer.finish().unwrap();
-    let max = Some(Bytes(5 << 20));
+    let max = Some(Bytes(8 << 20));
     let recording = Recording::open(&path).unwrap().with_max_memory(max);
-    assert_eq!(recording.snapshots().map(Result::unwrap).count(), 200);
+    assert_eq!(recording.snapshots().map(Result::unwrap).count(), 600);
     let error = recording.read_all().unwrap_err();
-    assert!(matches!(error, Error::TooMuchMemory { .. }) && error.to_string().contains("5.0 MiB"), "{error}");
+    assert!(matches!(error, Error::TooMuchMemory { .. }) && error.to_string().contains("8.0 MiB"), "{error}");
 }
