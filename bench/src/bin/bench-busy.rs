@@ -9,8 +9,7 @@
 //!   with its 95% interval. Where that is wide, the machine is too noisy for the figure, and the estimate from pages accessed again stands beside it.
 //! - *Collapsing*: the share of all accesses that go to huge pages after a quarter of the collapses, and after a minute; and the working set
 //!   then: by estimate, as the pages of huge pages were before, and by bits, when one accessed bit stands for 2 MiB. Where heat is nearly
-//!   flat over all that is hot, a quarter of it cannot carry most: so ours is also set against the best order. With keys by Zipf's law,
-//!   a quarter can.
+//!   flat over all that is hot, a quarter of it cannot carry most: so ours is also set against the best order, and with keys by Zipf's law.
 
 use anyhow::{Context, Result};
 use isotherm_bench::collapsing::Collapsing;

@@ -50,12 +50,12 @@ impl Default for Budgets {
 impl Budgets {
     /// What is wrong with the budgets, if anything. A rate of 0, or a negative share, would silently stop everything.
     pub fn fault(&self) -> Option<&'static str> {
-        let pressures = [self.pressure_pct, self.io_pressure_pct];
-        let shares = [self.growth_pct, self.headroom_pct, self.cgroup_margin_pct];
+        let shares =
+            [self.growth_pct, self.headroom_pct, self.pressure_pct, self.io_pressure_pct, self.cgroup_margin_pct];
         let rates = [self.per_second, self.cpu_pct, self.stall_pct];
         if !rates.iter().all(|rate| *rate > 0.0 && rate.is_finite()) {
             Some("per_second, cpu_pct and stall_pct have to be numbers above 0")
-        } else if shares.into_iter().chain(pressures).any(|s| s.is_nan() || s < 0.0) {
+        } else if shares.iter().any(|s| s.is_nan() || *s < 0.0) {
             Some("growth_pct, headroom_pct, pressure_pct, io_pressure_pct and cgroup_margin_pct have to be 0 or more")
         } else {
             (self.min_present > 512).then_some("min_present is a number of pages, at most 512")

@@ -77,6 +77,10 @@ impl State {
         self.targets.get_mut(&process)?.splitter.as_mut()
     }
 
+    fn splitter_of(&self, process: TargetId) -> Option<&Splitter> {
+        self.targets.get(&process)?.splitter.as_ref()
+    }
+
     fn hint_split(&mut self, process: TargetId, pmds: &[PmdNo], now: Ns) {
         for pmd in pmds {
             let hint = split::hint(process, *pmd, now);
@@ -109,20 +113,18 @@ impl State {
 
     /// Whether a hint still stands: a round that has ended splits nothing more.
     pub(super) fn is_asked_for(&self, hint: &Hint) -> bool {
-        let splitter = self.targets.get(&hint.process).and_then(|target| target.splitter.as_ref());
-        hint.action != SPLIT || hint.origin != Origin::Heat || splitter.is_some_and(|splitter| splitter.asks(hint.pmd))
+        let is_asked = || self.splitter_of(hint.process).is_some_and(|splitter| splitter.asks(hint.pmd));
+        hint.action != SPLIT || hint.origin != Origin::Heat || is_asked()
     }
 
     /// Whether a huge range is a probe that is watched. What left of it would be missing when it is judged.
     pub(super) fn is_probe(&self, process: TargetId, pmd: PmdNo) -> bool {
-        let splitter = self.targets.get(&process).and_then(|target| target.splitter.as_ref());
-        splitter.is_some_and(|splitter| splitter.is_watched(pmd))
+        self.splitter_of(process).is_some_and(|splitter| splitter.is_watched(pmd))
     }
 
     /// Whether a huge range may be collapsed, as far as splitting goes: not if it was split a short time ago.
     pub(super) fn is_kept_small(&self, process: TargetId, pmd: PmdNo, now: Ns) -> bool {
-        let splitter = self.targets.get(&process).and_then(|target| target.splitter.as_ref());
-        splitter.is_some_and(|splitter| !splitter.may_collapse(pmd, now))
+        self.splitter_of(process).is_some_and(|splitter| !splitter.may_collapse(pmd, now))
     }
 }
 

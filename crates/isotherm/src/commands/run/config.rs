@@ -101,6 +101,11 @@ impl Config {
         self.schemes.iter().any(|scheme| scheme.action == Does::Collapse)
     }
 
+    /// Whether such a scheme is for all processes of the machine, so that nobody has named those that it acts on.
+    pub fn acts_unnamed(&self, is_such: impl Fn(&Scheme) -> bool) -> bool {
+        self.targets.all && self.schemes.iter().any(|scheme| is_such(scheme) && scheme.is_for_all())
+    }
+
     /// Whether the same processes are watched in the same way. If not, watching has to start over.
     pub fn watches_like(&self, other: &Config) -> bool {
         let as_text = |c: &Config| format!("{:?}{:?}{:?}", c.targets, c.watch, c.hints);

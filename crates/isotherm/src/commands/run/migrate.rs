@@ -27,7 +27,7 @@ pub fn check(args: &RunArgs, config: &Config) -> Result<()> {
     if let Some(why) = unfit_for_idle(args, config).filter(|_| config.schemes.iter().any(moves_down)) {
         return Err(Usage(format!("a scheme demotes: {why}")).into());
     }
-    if config.targets.all && config.schemes.iter().any(|scheme| is_of_tiers(scheme) && scheme.is_for_all()) {
+    if config.acts_unnamed(is_of_tiers) {
         let why = "pages move of processes that are named only: give the scheme `processes` or `cgroups`, or name targets instead of --all";
         return Err(Usage(format!("a scheme promotes or demotes: {why}")).into());
     }

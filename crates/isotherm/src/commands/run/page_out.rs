@@ -13,7 +13,7 @@ use isotherm_schemes::page_out::keeper::Stays;
 use isotherm_schemes::page_out::refaults::Found;
 use isotherm_schemes::page_out::{Rules, idle_pages, idle_pages_in};
 use isotherm_schemes::plan::HintSource;
-use isotherm_schemes::scheme::{Does, Scheme};
+use isotherm_schemes::scheme::Does;
 use isotherm_schemes::state::{Shared, lock};
 use isotherm_sys::clock;
 use isotherm_units::PmdNo;
@@ -40,8 +40,7 @@ pub fn check(args: &RunArgs, config: &Config) -> Result<(), Usage> {
     if !config.pages_out() {
         return Ok(());
     }
-    let pages_out_all = |scheme: &Scheme| matches!(scheme.action, Does::PageOut(..)) && scheme.is_for_all();
-    let is_unnamed = config.targets.all && config.schemes.iter().any(pages_out_all);
+    let is_unnamed = config.acts_unnamed(|scheme| matches!(scheme.action, Does::PageOut(..)));
     let why = "memory leaves processes that are named only: give the scheme `processes` or `cgroups`, or name targets instead of --all";
     let unfit = unfit_for_idle(args, config).or(is_unnamed.then_some(why));
     unfit.map_or(Ok(()), |why| Err(Usage(format!("a scheme pages out: {why}"))))

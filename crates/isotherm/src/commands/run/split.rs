@@ -9,7 +9,7 @@ use crate::args::usage::Usage;
 use isotherm_heat::{Clock, TargetHeat};
 use isotherm_monitor::Monitor;
 use isotherm_schemes::page_out::keeper::Stays;
-use isotherm_schemes::scheme::{Does, Scheme};
+use isotherm_schemes::scheme::Does;
 use isotherm_schemes::split::given_back_in;
 use isotherm_schemes::split::probes::huge_by_mapping;
 use isotherm_schemes::split::splitter::Wants;
@@ -25,8 +25,7 @@ pub fn check(args: &RunArgs, config: &Config) -> Result<(), Usage> {
     if !config.splits() {
         return Ok(());
     }
-    let splits_all = |scheme: &Scheme| matches!(scheme.action, Does::Split(_)) && scheme.is_for_all();
-    let is_unnamed = config.targets.all && config.schemes.iter().any(splits_all);
+    let is_unnamed = config.acts_unnamed(|scheme| matches!(scheme.action, Does::Split(_)));
     let why = "huge pages are split of processes that are named only: give the scheme `processes` or `cgroups`, or name targets instead of --all";
     let unfit = unfit_for_idle(args, config).or(is_unnamed.then_some(why));
     unfit.map_or(Ok(()), |why| Err(Usage(format!("a scheme splits: {why}"))))
