@@ -6,11 +6,11 @@
 #[macro_use]
 mod support;
 
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use support::serving::{address, get, resident, server};
-use support::{Running, Stage, installed, sees_pages, until, wait, workload};
+use support::serving::{address, get, server};
+use support::{Running, Stage, free_port, installed, resident, sees_pages, start_redis, until, wait, workload};
 
 const MIB: f64 = (1 << 20) as f64;
 const DEMO_MIB: usize = 1024;
@@ -21,16 +21,10 @@ const SETTLED: Duration = Duration::from_secs(20);
 /// Over which a median is taken: a window of another's scheduling is no error of the picture.
 const MEDIAN_OVER: &str = "20s";
 
-fn free_address() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
-}
-
 /// A Redis of 200 MB, and what keeps every CPU busy with it until the stage ends: SETs and GETs of random keys.
 fn busy_redis(stage: &Stage) -> [Running; 3] {
-    let port = free_address().rsplit_once(':').unwrap().1.to_owned();
-    let mut command = Command::new("redis-server");
-    command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
-    let server = stage.start(command);
+    let (server, port) = start_redis(stage);
+    let port = port.to_string();
     let bench = |test: &str, operations: &str| {
         let mut command = Command::new("redis-benchmark");
         command.args(["-p", &port, "-q", "-t", test, "-r", "150000", "-d", "1000", "-c", "20", "-n", operations]);
@@ -55,7 +49,7 @@ impl Prometheus {
             "global: {{scrape_interval: 2s, scrape_timeout: 2s}}\nscrape_configs:\n- job_name: isotherm\n  metrics_path: {path}\n  static_configs: [{{targets: ['{host}']}}]\n"
         );
         std::fs::write(stage.path("prometheus.yml"), config).unwrap();
-        let at = free_address();
+        let at = format!("127.0.0.1:{}", free_port());
         let mut command = Command::new("prometheus");
         command.args(["--config.file=prometheus.yml", "--storage.tsdb.path=data", "--log.level=error"]);
         command.arg(format!("--web.listen-address={at}"));

@@ -5,8 +5,8 @@ mod support;
 use serde_json::Value;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
-use support::serving::{address, get, resident, server};
-use support::{Stage, is_root, sees_pages, until, workload};
+use support::serving::{address, get, server};
+use support::{Stage, is_root, resident, sees_pages, until, workload};
 
 const MIB: f64 = (1 << 20) as f64;
 

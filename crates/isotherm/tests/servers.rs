@@ -5,19 +5,16 @@ mod support;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use support::{Running, Stage, huge_bytes, installed, is_root, read, sees_pages, until};
-
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
+use support::{
+    Running, Stage, free_port, huge_bytes, installed, is_root, read, resident, sees_pages, start_redis, until,
+};
 
 fn connect(port: u16) -> TcpStream {
     let mut stream = None;
@@ -63,12 +60,6 @@ impl Drop for Load {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
-}
-
-fn resident(pid: u32) -> f64 {
-    let status = read(&Path::new("/proc").join(pid.to_string()).join("status"));
-    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("VmRSS");
-    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() * 1024.0
 }
 
 /// Records a server for five seconds and holds every report against what is known of it.
@@ -147,10 +138,7 @@ struct Redis {
 
 impl Redis {
     fn start(stage: &Stage) -> Redis {
-        let port = free_port();
-        let mut command = Command::new("redis-server");
-        command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
-        let server = stage.start(command);
+        let (server, port) = start_redis(stage);
         Redis { server, port, stream: BufReader::new(connect(port)) }
     }
 

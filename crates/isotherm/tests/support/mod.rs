@@ -385,6 +385,24 @@ pub fn huge_bytes(pid: u32) -> u64 {
     line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024
 }
 
+/// Bytes of a process that are resident.
+pub fn resident(pid: u32) -> f64 {
+    isotherm_sys::proc::Proc::default().status(pid).unwrap().rss.unwrap().0 as f64
+}
+
+/// A port that was free a moment ago.
+pub fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A redis-server of the test's own that writes nothing to disk, and its port. It may not listen yet.
+pub fn start_redis(stage: &Stage) -> (Running, u16) {
+    let port = free_port();
+    let mut command = Command::new("redis-server");
+    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+    (stage.start(command), port)
+}
+
 /// The demo with a store on every CPU, small: 64 MiB, or 4 MiB for each thread.
 pub fn busy_demo() -> String {
     let threads = std::thread::available_parallelism().unwrap().get();

@@ -32,8 +32,3 @@ pub fn get(host: &str, path: &str) -> (u16, String) {
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
-
-/// Bytes of a process that are resident.
-pub fn resident(pid: u32) -> f64 {
-    isotherm_sys::proc::Proc::default().status(pid).unwrap().rss.unwrap().0 as f64
-}
