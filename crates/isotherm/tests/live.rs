@@ -86,6 +86,40 @@ fn by_mapping_the_demo_finds_how_much_is_hot() {
 }
 
 #[test]
+fn what_cannot_be_cleared_does_not_look_hot_beside_private_memory() {
+    need!(sees_pages(), "the page-table source");
+    let stage = Stage::new();
+    let file = stage.path("mapped by two");
+    fs::write(&file, vec![1; 400 << 10]).unwrap();
+    // In one huge range, private memory comes first and then pages of a file that another process maps too, as libraries are mapped.
+    let script = || {
+        Script::start(&format!(
+            "
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+own, shared, huge = 64 << 10, 400 << 10, 2 << 20
+start = reserve(2 * huge)
+at = (start + huge - 1) // huge * huge
+# Nothing else is mapped in this huge range.
+libc.munmap(start, 2 * huge)
+libc.mmap(at, own, 3, PRIVATE | 0x10, -1, 0)
+file = open('{}')
+libc.mmap(at + own, shared, 1, 0x11, file.fileno(), 0)
+for page in range(at, at + own, 4096): touch(page)
+for page in range(at + own, at + own + shared, 4096): ctypes.c_ubyte.from_address(page).value
+print(at, flush=True)
+time.sleep(600)
+",
+            file.display()
+        ))
+    };
+    let (Some(one), Some(_other)) = (script(), script()) else { return skip("python3") };
+    stage.isotherm(&format!("record -d 1s -p {}", one.pid())).ended(0);
+    let found = process(&stage, "", one.pid());
+    // Python's own pages are hot while it goes to sleep, if at all.
+    assert!(found["hot_bytes"].as_u64().unwrap() <= 64 << 10, "{found}");
+}
+
+#[test]
 fn the_hottest_regions_are_listed_where_a_snapshot_has_no_room_for_them() {
     need!(sees_pages(), "the page-table source");
     let _turn = alone();

@@ -3,7 +3,7 @@
 use super::shared_mapping::SharedMapping;
 use super::whole::is_private;
 use super::{ClearBy, DRAIN_EVERY, EAGAIN, EINTR, EINVAL, ENOMEM, EPERM, ESRCH, PMDS_PER_ADVICE, PMDS_PER_CLEAR};
-use super::{FLAGS_EVERY, FLAGS_SHARE, PAGES_PER_PMD_U32, PageTable, io_error};
+use super::{FLAGS_EVERY, FLAGS_SHARE, PAGES_PER_PMD_U32, PageTable, io_error, pages_in};
 use crate::Error;
 use isotherm_heat::source::{Cleared, ClearedSink, Progress};
 use isotherm_heat::{Mask, Ns, PmdBits};
@@ -165,23 +165,20 @@ impl PageTable {
     /// The young pages of `pmd` that are not exclusive to the process, and so were not cleared.
     fn shared_among(&mut self, pid: u32, pmd: PmdNo, young: Mask) -> Result<Mask, Error> {
         let attached = self.target(pid)?;
-        let private = attached.maps.find(pmd.addr()).is_some_and(is_private);
+        let elsewhere = young & pages_in(attached.maps.entries(), pmd, |m| !is_private(m));
         // Private memory is shared only after a fork, and then all of it. If most of a huge range was cleared, the rest was
         // touched again. This saves hot huge ranges a read of pagemap, which costs a third of what the clear does.
-        if private && young.count() < PAGES_PER_PMD_U32 / 4 {
+        let suspects = if young.count() < PAGES_PER_PMD_U32 / 4 { elsewhere } else { young };
+        if suspects.is_empty() {
             return Ok(Mask::NONE);
         }
-        let Some(pagemap) = &attached.pagemap else {
-            // Without pagemap, file memory and shared memory count as shared, private memory does not.
-            let mapping = attached.maps.find(pmd.addr());
-            let maybe = mapping.is_some_and(|m| !is_private(m));
-            return Ok(if maybe { young } else { Mask::NONE });
-        };
+        // Without pagemap, file memory and shared memory count as shared, private memory does not.
+        let Some(pagemap) = &attached.pagemap else { return Ok(elsewhere) };
         let entries = pagemap.read(pmd.range()).map_err(|e| io_error("pagemap", pid, e))?;
         let shared = entries.iter().filter(|(_, e)| e.is_present() && !e.is_exclusive()).map(|(p, _)| p.index_in_pmd());
-        let shared = shared.collect::<Mask>() & young;
+        let shared = shared.collect::<Mask>() & suspects;
         // File memory or shared memory: if one huge range is shared, so are its neighbours.
-        if let Some(mapping) = attached.maps.find(pmd.addr()).filter(|_| !private && !shared.is_empty()) {
+        if let Some(mapping) = attached.maps.find(pmd.addr()).filter(|m| !is_private(m) && !shared.is_empty()) {
             attached.shared.insert(mapping.range.start, SharedMapping::of(mapping, clock::monotonic_ns()));
         }
         Ok(shared)

@@ -31,7 +31,7 @@ use isotherm_sys::lru_gen::{LruGen, Memcg};
 use isotherm_sys::madvise::PidFd;
 use isotherm_sys::pagemap::{Pagemap, kernel_has_soft_dirty};
 use isotherm_sys::proc::{MapEntry, Maps, Proc, VmFlags};
-use isotherm_units::{Addr, PmdNo};
+use isotherm_units::{Addr, PageNo, PmdNo};
 use shared_mapping::SharedMapping;
 use std::collections::HashMap;
 use std::io;
@@ -110,6 +110,8 @@ struct Watched {
     next_flags: Ns,
     /// Mappings with pages that other processes map as well, by start address: advice would be wasted on them.
     shared: HashMap<Addr, SharedMapping>,
+    /// Pages that the kernel has put there, such as `[vdso]`, by huge range. Nothing clears them, so they would look hot for ever.
+    kernel_made: Vec<(PmdNo, Mask)>,
     /// The number of huge ranges at the last listing.
     pmds: usize,
     /// It has grown since the batches were last drained.
@@ -193,6 +195,22 @@ fn gib_addresses(maps: &[MapEntry]) -> Vec<Addr> {
     addresses
 }
 
+/// The pages of a huge range that lie in mappings of a kind.
+fn pages_in(maps: &[MapEntry], pmd: PmdNo, wanted: impl Fn(&MapEntry) -> bool) -> Mask {
+    let range = pmd.range();
+    let first = maps.partition_point(|m| m.range.end <= range.start);
+    let within = maps[first..].iter().take_while(|m| m.range.start < range.end);
+    let parts = within.filter(|m| wanted(m)).filter_map(|m| m.range.intersect(range));
+    parts.flat_map(|part| part.start.page().0..part.end.page().0).map(|page| PageNo(page).index_in_pmd()).collect()
+}
+
+/// The pages of what only the kernel maps, such as `[vdso]`, by huge range.
+fn kernel_made(maps: &[MapEntry]) -> Vec<(PmdNo, Mask)> {
+    let mut pmds: Vec<PmdNo> = maps.iter().filter(|m| !m.is_monitorable()).flat_map(|m| m.range.pmds()).collect();
+    pmds.dedup();
+    pmds.into_iter().map(|pmd| (pmd, pages_in(maps, pmd, |m| !m.is_monitorable()))).collect()
+}
+
 /// Huge ranges of the GiB around `addr` that an answer to [`Op::Tables`] lists.
 fn populated(addr: Addr, answer: &Answer, out: &mut Vec<PmdNo>) {
     let first = Addr(addr.0 >> GIB_SHIFT << GIB_SHIFT).pmd().0;
@@ -230,6 +248,7 @@ impl PageTable {
             flags: HashMap::new(),
             next_flags: 0,
             shared: HashMap::new(),
+            kernel_made: Vec::new(),
             pmds: 0,
             grown: true,
         };
@@ -253,6 +272,7 @@ impl PageTable {
         }
         let attached = self.target(pid)?;
         attached.forget_replaced(clock::monotonic_ns());
+        attached.kernel_made = kernel_made(attached.maps.entries());
         let addresses = gib_addresses(attached.maps.entries());
         let mut pmds = Vec::new();
         let progress =

@@ -101,8 +101,9 @@ impl PageTable {
             // One time for the pass, which takes a millisecond at most: to read the clock for each huge range costs as much
             // as reading fifty pages.
             let now = clock::monotonic_ns();
+            let kernel_made = self.target(pid)?.kernel_made.clone();
             let progress = self.pass(pid, Op::Pmds, &addresses, &mut |i, answer| {
-                let found = bits(answer);
+                let found = bits(answer).map(|found| without(found, mapped[i].0, &kernel_made));
                 entries += match found {
                     Some(PmdBits::Pages { .. }) => PAGES_PER_PMD as u64,
                     Some(_) => 1,
@@ -143,6 +144,18 @@ impl PageTable {
     }
 }
 
+/// What was found in `pmd`, without the pages that the kernel has put there.
+fn without(found: PmdBits, pmd: PmdNo, kernel_made: &[(PmdNo, Mask)]) -> PmdBits {
+    let Some((_, pages)) = kernel_made.iter().find(|(of, _)| *of == pmd) else { return found };
+    match found {
+        PmdBits::Pages { young, present } => match present & !*pages {
+            present if present.is_empty() => PmdBits::Gone,
+            present => PmdBits::Pages { young: young & present, present },
+        },
+        other => other,
+    }
+}
+
 fn bits(answer: &Answer) -> Option<PmdBits> {
     match answer.kind() {
         Kind::None | Kind::Unmapped => Some(PmdBits::Gone),
@@ -150,5 +163,41 @@ fn bits(answer: &Answer) -> Option<PmdBits> {
         Kind::Pages => Some(PmdBits::Pages { young: Mask(answer.a), present: Mask(answer.b) }),
         Kind::Leaf2M | Kind::Leaf1G => Some(PmdBits::Huge { young: answer.a[0] & 1 == 1 }),
         Kind::Error => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page_table::kernel_made;
+
+    fn mapping(start: u64, end: u64, name: &str) -> MapEntry {
+        MapEntry {
+            range: AddrRange::new(Addr(start), Addr(end)),
+            perms: "r-xp".parse().unwrap(),
+            offset: 0,
+            dev: (0, 0),
+            inode: 0,
+            name: name.into(),
+        }
+    }
+
+    #[test]
+    fn pages_of_the_kernel_are_no_pages_of_the_process() {
+        // Four pages before the end of huge range 1, two at the beginning of huge range 2, and one whole page of another kind.
+        let maps = [
+            mapping(0x0020_0000, 0x003f_c000, ""),
+            mapping(0x003f_c000, 0x0040_1000, "[vvar]"),
+            mapping(0x0040_1000, 0x0040_2000, "[vdso]"),
+            mapping(0x0040_2000, 0x0040_3000, "[stack]"),
+        ];
+        let made = kernel_made(&maps);
+        let of = |pages: std::ops::Range<usize>| pages.collect::<Mask>();
+        assert_eq!(made, [(PmdNo(1), of(508..512)), (PmdNo(2), of(0..2))]);
+        let pages = |young, present| PmdBits::Pages { young, present };
+        assert_eq!(without(pages(of(0..3), of(0..3)), PmdNo(2), &made), pages(of(2..3), of(2..3)));
+        assert_eq!(without(pages(of(0..2), of(0..2)), PmdNo(2), &made), PmdBits::Gone);
+        assert_eq!(without(pages(of(0..2), of(0..2)), PmdNo(3), &made), pages(of(0..2), of(0..2)));
+        assert_eq!(without(PmdBits::Huge { young: true }, PmdNo(1), &made), PmdBits::Huge { young: true });
     }
 }
