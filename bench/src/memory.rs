@@ -2,13 +2,20 @@
 //!
 //! Each monitor runs in a process of its own, which is this program started again: freed memory of an earlier case would hide
 //! what a later one takes. The workload is started here, because its reports take memory as well.
+//!
+//! Which pages of the program itself and of its libraries a monitor has touched is chance, and comes to tens of KiB more or less. So it
+//! touches all of them before its RSS is read.
 
 use crate::{RealClock, monitor_of, own_rss, pages_that_fit, start};
 use anyhow::{Context, Result};
 use isotherm_heat::Ns;
 use isotherm_monitor::Settings;
 use isotherm_sys::clock;
+use isotherm_sys::proc::Proc;
+use isotherm_units::PAGE_SIZE;
 use isotherm_workload::Pattern;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 
@@ -75,6 +82,20 @@ pub(crate) fn run(mut args: impl Iterator<Item = String>) -> Result<()> {
         let snapshot = monitor.snapshot(clock::unix_ns());
         anyhow::ensure!(!snapshot.targets.is_empty(), "the target is gone");
     }
+    touch_files()?;
     println!("{}", own_rss()?);
+    Ok(())
+}
+
+/// Reads all that this process has mapped of files, so that it is resident.
+fn touch_files() -> Result<()> {
+    let memory = File::open("/proc/self/mem").context("open our own memory")?;
+    let mut page = [0; PAGE_SIZE as usize];
+    for mapping in Proc::default().maps(std::process::id())?.iter().filter(|mapping| !mapping.is_anonymous()) {
+        for start in (mapping.range.start.0..mapping.range.end.0).step_by(page.len()) {
+            // What lies behind the end of a file cannot be read, and is not resident.
+            let _ = memory.read_exact_at(&mut page, start);
+        }
+    }
     Ok(())
 }

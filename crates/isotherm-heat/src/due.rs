@@ -11,6 +11,7 @@ use crate::pmd::Ns;
 use isotherm_units::PmdNo;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
 /// Reads that fall due within this much of each other are done in one pass.
 const SLACK: Ns = 4_000_000;
@@ -47,8 +48,10 @@ impl<T: Ord> Queue<T> {
 
     pub fn pop(&mut self) -> Option<T> {
         let entry = self.0.pop().map(|Reverse(entry)| entry);
-        if self.0.len().max(MIN_ROOM) * 4 < self.0.capacity() {
-            self.0.shrink_to(self.0.len() * 2);
+        let (len, room) = (self.0.len(), self.0.capacity());
+        // Each entry is moved a few times at most, however long the queue was.
+        if len.max(MIN_ROOM) * 2 < room {
+            self.0.shrink_to(len + len / 4);
         }
         entry
     }
@@ -63,12 +66,34 @@ pub(crate) struct Reads {
     newest: Option<Run>,
 }
 
-/// Neighbours that are due at the same time.
+/// Neighbours that are due at the same time, in 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Run {
     at: Ns,
-    first: PmdNo,
+    /// The number of the first one, which has 36 bits at most, and below it how many they are.
     pmds: u64,
+}
+
+/// Bits of the length of a run: 2 TiB.
+const RUN_BITS: u32 = 20;
+
+impl Run {
+    fn of(at: Ns, pmd: PmdNo) -> Run {
+        Run { at, pmds: pmd.0 << RUN_BITS | 1 }
+    }
+
+    fn pmds(self) -> std::ops::Range<u64> {
+        let first = self.pmds >> RUN_BITS;
+        first..first + (self.pmds & ((1 << RUN_BITS) - 1))
+    }
+
+    /// Whether it continues with `pmd`. It is lengthened if so.
+    fn takes(&mut self, at: Ns, pmd: PmdNo) -> bool {
+        let Range { start, end } = self.pmds();
+        let takes = self.at == at && end == pmd.0 && end - start < (1 << RUN_BITS) - 1;
+        self.pmds += u64::from(takes);
+        takes
+    }
 }
 
 impl Reads {
@@ -79,13 +104,11 @@ impl Reads {
 
     /// Plans a read of `pmd` at `at`. O(log runs).
     pub fn push(&mut self, at: Ns, pmd: PmdNo) {
-        match &mut self.newest {
-            Some(run) if run.at == at && run.first.0 + run.pmds == pmd.0 => run.pmds += 1,
-            newest => {
-                let before = newest.replace(Run { at, first: pmd, pmds: 1 });
-                before.into_iter().for_each(|run| self.runs.push(run));
-            }
+        if self.newest.as_mut().is_some_and(|run| run.takes(at, pmd)) {
+            return;
         }
+        let before = self.newest.replace(Run::of(at, pmd));
+        before.into_iter().for_each(|run| self.runs.push(run));
     }
 
     /// When the next read is due.
@@ -99,8 +122,7 @@ impl Reads {
         let is_due = |run: &Run| run.at <= now + SLACK;
         let mut newest = self.newest.take_if(|run| is_due(run));
         while let Some(run) = newest.take().or_else(|| self.runs.pop_if(is_due)) {
-            let pmds = (run.first.0..run.first.0 + run.pmds).map(PmdNo);
-            due.extend(pmds.filter(|pmd| claim(*pmd, run.at)));
+            due.extend(run.pmds().map(PmdNo).filter(|pmd| claim(*pmd, run.at)));
         }
         due.sort_unstable();
         due
@@ -171,6 +193,12 @@ mod tests {
         assert_eq!(reads.len(), 2);
         assert_eq!(reads.take_due(7, |_, _| true).len(), 100_010, "it is for the caller to see what is planned");
         assert_eq!(reads.len(), 0);
+        // One huge range more than a run has room for, at the end of the largest address space.
+        let first = (1 << 36) - (1 << RUN_BITS);
+        (first..1 << 36).for_each(|pmd| reads.push(7, PmdNo(pmd)));
+        assert_eq!(reads.len(), 2);
+        let due = reads.take_due(7, |_, _| true);
+        assert!(due.into_iter().map(|pmd| pmd.0).eq(first..1 << 36));
     }
 
     #[test]
@@ -192,7 +220,7 @@ mod tests {
                     assert_eq!((queue.peek().copied(), queue.pop()), (least, least), "seed {seed}");
                 }
                 let (room, len) = (queue.0.capacity(), queue.0.len());
-                assert!(room <= (4 * len).max(4 * MIN_ROOM), "{room} for {len}");
+                assert!(room <= (2 * len).max(2 * MIN_ROOM), "{room} for {len}");
             }
             let len: usize = naive.values().sum();
             assert_eq!(queue.0.len(), len);
