@@ -17,6 +17,7 @@ mod kernel_regions;
 mod mapping;
 mod mask;
 mod merge;
+mod moment;
 mod pmd;
 mod pmd_heat;
 mod pmd_map;

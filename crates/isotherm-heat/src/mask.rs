@@ -22,6 +22,18 @@ impl Mask {
         self.0[index / 64] |= 1 << (index % 64);
     }
 
+    /// Takes page `index` out.
+    pub const fn unset(&mut self, index: usize) {
+        self.0[index / 64] &= !(1 << (index % 64));
+    }
+
+    /// How many pages before page `index` (0 to 511) are in.
+    pub fn rank(&self, index: usize) -> usize {
+        let whole: u32 = self.0[..index / 64].iter().map(|w| w.count_ones()).sum();
+        let before = self.0[index / 64] & ((1 << (index % 64)) - 1);
+        (whole + before.count_ones()) as usize
+    }
+
     /// How many pages are in.
     pub fn count(&self) -> u32 {
         self.0.iter().map(|w| w.count_ones()).sum()
@@ -91,6 +103,10 @@ mod tests {
         let mask: Mask = pages.into_iter().collect();
         assert_eq!(mask.iter().collect::<Vec<_>>(), pages);
         assert_eq!((mask.count(), (!mask).count()), (6, 506));
+        assert_eq!([0, 1, 63, 64, 65, 201, 511].map(|page| mask.rank(page)), [0, 1, 2, 3, 4, 5, 5]);
+        let mut fewer = mask;
+        fewer.unset(64);
+        assert_eq!(fewer.iter().collect::<Vec<_>>(), [0, 1, 63, 200, 511]);
         assert!((mask & !mask).is_empty() && (mask | !mask) == Mask::ALL);
     }
 }

@@ -18,6 +18,7 @@ mod packed;
 pub use packed::PackedHeat;
 
 use crate::idle::IdleBefore;
+use crate::moment::Moment;
 use crate::survey::{Rank, Sketch};
 use crate::{Interval, Mask};
 use bitflags::bitflags;
@@ -147,22 +148,24 @@ pub(crate) fn updated(old: Interval, observed: f64) -> Interval {
     }
 }
 
-/// When a huge range needs its next read or clear, and how fast its clears back off. Decided in `target`.
+/// When a huge range needs its next read or clear, and how fast its clears back off, in 16 bytes. Decided in `target`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Timing {
-    pub next_read: Ns,
-    /// When it may be cleared again. 0: at any time.
-    pub next_clear: Ns,
-    /// Reads since the clear: the next is at twice the distance.
-    pub step: u8,
-    /// log2 of the seconds to the next routine check.
-    pub backoff: u8,
-    /// Retouches expected that were neither seen nor given up yet.
-    pub reserved: u16,
-    /// It waits for its first check, in this order.
-    pub rank: Option<Rank>,
+    next_read: Moment,
+    next_clear: Moment,
+    /// Retouches expected that were neither seen nor given up yet: the lower [`RESERVED_BITS`]. Above them its rank in the queue of first
+    /// checks, or 0.
+    waits: u16,
+    /// Reads since the clear: the lower [`STEP_BITS`]. Above them log2 of the seconds to the next routine check.
+    pace: u8,
     pub flags: Flags,
 }
+
+/// A huge range has no more pages than this.
+const MOST_RESERVED: u16 = 512;
+const RESERVED_BITS: u32 = 13;
+const STEP_BITS: u32 = 5;
+const _: () = assert!(size_of::<Timing>() == 16);
 
 bitflags! {
     /// What holds of a huge range, in one byte: there is a [`Timing`] for each 2 MiB of each target.
@@ -193,10 +196,77 @@ impl Timing {
         self.flags.intersects(flags)
     }
 
-    /// Plans a clear at `at`, for which a queue has an entry if `queued`.
-    pub fn plan_clear(&mut self, at: Ns, queued: bool) {
-        self.next_clear = at;
+    /// When it is read next. 0: no read is planned.
+    pub fn next_read(&self) -> Ns {
+        self.next_read.ns()
+    }
+
+    /// Plans a read at `at`. Returns when that is, to the microsecond: this is what a queue has to say.
+    pub fn plan_read(&mut self, at: Ns) -> Ns {
+        self.next_read = Moment::of(at);
+        self.next_read.ns()
+    }
+
+    /// Whether a read at `at` is what is planned. If so, it is no longer.
+    pub fn claim_read(&mut self, at: Ns) -> bool {
+        let is_planned = self.next_read.ns() == at && at != 0;
+        if is_planned {
+            self.next_read = Moment::default();
+        }
+        is_planned
+    }
+
+    /// When it may be cleared again. 0: at any time.
+    pub fn next_clear(&self) -> Ns {
+        self.next_clear.ns()
+    }
+
+    /// Plans a clear at `at`, for which a queue has an entry if `queued`. Returns when that is, to the microsecond.
+    pub fn plan_clear(&mut self, at: Ns, queued: bool) -> Ns {
+        self.next_clear = Moment::of(at);
         self.flags.set(Flags::QUEUED, queued);
+        self.next_clear.ns()
+    }
+
+    /// In which order it waits for its first check, if it does.
+    pub fn rank(&self) -> Option<Rank> {
+        Rank::ALL.into_iter().nth(usize::from(self.waits >> RESERVED_BITS).checked_sub(1)?)
+    }
+
+    pub fn set_rank(&mut self, rank: Option<Rank>) {
+        let rank = rank.map_or(0, |rank| 1 + rank as u16);
+        self.waits = rank << RESERVED_BITS | self.reserved();
+    }
+
+    /// Retouches expected that were neither seen nor given up yet.
+    pub fn reserved(&self) -> u16 {
+        self.waits & ((1 << RESERVED_BITS) - 1)
+    }
+
+    /// At most so many can be reserved as a huge range has pages. Returns how many are.
+    pub fn set_reserved(&mut self, retouches: u64) -> u16 {
+        let reserved = u16::try_from(retouches).map_or(MOST_RESERVED, |retouches| retouches.min(MOST_RESERVED));
+        self.waits = self.waits >> RESERVED_BITS << RESERVED_BITS | reserved;
+        reserved
+    }
+
+    /// Reads since the clear: the next is at twice the distance.
+    pub fn step(&self) -> u8 {
+        self.pace & ((1 << STEP_BITS) - 1)
+    }
+
+    /// Sets it. Beyond 31 it is 31.
+    pub fn set_step(&mut self, step: u8) {
+        self.pace = self.pace >> STEP_BITS << STEP_BITS | step.min((1 << STEP_BITS) - 1);
+    }
+
+    /// log2 of the seconds to the next routine check: at most [`crate::target::MAX_BACKOFF`].
+    pub fn backoff(&self) -> u8 {
+        self.pace >> STEP_BITS
+    }
+
+    pub fn set_backoff(&mut self, backoff: u8) {
+        self.pace = backoff << STEP_BITS | self.step();
     }
 
     /// Whether it was not checked before. It is now.

@@ -14,7 +14,7 @@ pub enum PmdHeat {
     /// Small pages, in the middle of a check.
     Pages(Box<PageHeat>),
     /// Small pages between two checks.
-    Packed(PackedHeat),
+    Packed(Box<PackedHeat>),
     /// Small pages, all of them present and none seen accessed.
     Untouched(UntouchedHeat),
     /// One huge page.
@@ -41,7 +41,7 @@ impl PmdHeat {
         if let PmdHeat::Pages(pages) = self
             && let Some(packed) = PackedHeat::of(pages)
         {
-            *self = PmdHeat::Packed(packed);
+            *self = PmdHeat::Packed(Box::new(packed));
         }
     }
 

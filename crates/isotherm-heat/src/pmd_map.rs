@@ -1,9 +1,11 @@
 //! A sorted map by huge range, with little memory around its entries.
 //!
-//! Used by `target`, which has an entry of 48 bytes for each 2 MiB, and by `survey` until everything was checked. A B-tree whose
+//! Used by `target`, which has an entry of 32 bytes for each 2 MiB, and by `survey` until everything was checked. A B-tree whose
 //! keys come in order, as those of a listing do, leaves its nodes half empty, and would take 140 bytes for each. Here the entries of
-//! each GiB lie in one sorted list. Listings append to it; an entry in the middle moves at most 511 others.
+//! each GiB lie in one sorted list, beside a bit for each huge range. Listings append to it; an entry in the middle moves at most 511
+//! others.
 
+use crate::Mask;
 use isotherm_units::PmdNo;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -25,22 +27,23 @@ pub(crate) struct PmdMap<T> {
 /// The values of one GiB. Never empty while it is in the map.
 #[derive(Clone, Debug)]
 struct List<T> {
-    /// Their places in the GiB, sorted.
-    places: Vec<u16>,
+    /// Which of the 512 places in the GiB have one.
+    places: Mask,
     values: Vec<T>,
 }
 
 impl<T> List<T> {
     fn find(&self, pmd: PmdNo) -> Result<usize, usize> {
-        self.places.binary_search(&place_of(pmd))
+        let (place, at) = (place_of(pmd), self.places.rank(place_of(pmd)));
+        if self.places.has(place) { Ok(at) } else { Err(at) }
     }
 
     /// The indices of the values from `first` up to but not including `end`, which may lie in other GiB.
     fn within(&self, gib: u64, pmds: &Range<PmdNo>) -> Range<usize> {
         let before = |end: PmdNo| match gib_of(end).cmp(&gib) {
             std::cmp::Ordering::Less => 0,
-            std::cmp::Ordering::Equal => self.places.partition_point(|place| *place < place_of(end)),
-            std::cmp::Ordering::Greater => self.places.len(),
+            std::cmp::Ordering::Equal => self.places.rank(place_of(end)),
+            std::cmp::Ordering::Greater => self.values.len(),
         };
         before(pmds.start)..before(pmds.end)
     }
@@ -50,12 +53,12 @@ fn gib_of(pmd: PmdNo) -> u64 {
     pmd.0 >> LIST_SHIFT
 }
 
-fn place_of(pmd: PmdNo) -> u16 {
-    (pmd.0 & ((1 << LIST_SHIFT) - 1)) as u16
+fn place_of(pmd: PmdNo) -> usize {
+    (pmd.0 & ((1 << LIST_SHIFT) - 1)) as usize
 }
 
-fn pmd_of(gib: u64, place: u16) -> PmdNo {
-    PmdNo(gib << LIST_SHIFT | u64::from(place))
+fn pmd_of(gib: u64, place: usize) -> PmdNo {
+    PmdNo(gib << LIST_SHIFT | place as u64)
 }
 
 impl<T> PmdMap<T> {
@@ -88,16 +91,15 @@ impl<T> PmdMap<T> {
 
     /// Puts a value in. Returns the one that was there.
     pub fn insert(&mut self, pmd: PmdNo, value: T) -> Option<T> {
-        let list = self.lists.entry(gib_of(pmd)).or_insert_with(|| List { places: Vec::new(), values: Vec::new() });
+        let list = self.lists.entry(gib_of(pmd)).or_insert_with(|| List { places: Mask::NONE, values: Vec::new() });
         match list.find(pmd) {
             Ok(at) => Some(std::mem::replace(&mut list.values[at], value)),
             Err(at) => {
                 // Doubling would leave a third of the memory unused.
                 if list.values.len() == list.values.capacity() {
-                    list.places.reserve_exact(GROWTH);
                     list.values.reserve_exact(GROWTH);
                 }
-                list.places.insert(at, place_of(pmd));
+                list.places.set(place_of(pmd));
                 list.values.insert(at, value);
                 self.len += 1;
                 None
@@ -109,9 +111,9 @@ impl<T> PmdMap<T> {
     pub fn remove(&mut self, pmd: PmdNo) -> Option<T> {
         let list = self.lists.get_mut(&gib_of(pmd))?;
         let at = list.find(pmd).ok()?;
-        list.places.remove(at);
+        list.places.unset(place_of(pmd));
         let value = list.values.remove(at);
-        if list.places.is_empty() {
+        if list.values.is_empty() {
             self.lists.remove(&gib_of(pmd));
         }
         self.len -= 1;
@@ -137,7 +139,7 @@ impl<T> PmdMap<T> {
     pub fn last_before(&self, pmd: PmdNo) -> Option<(PmdNo, &T)> {
         self.lists.range(..=gib_of(pmd)).rev().find_map(|(gib, list)| {
             let at = list.within(*gib, &(PmdNo(0)..pmd)).end.checked_sub(1)?;
-            Some((pmd_of(*gib, list.places[at]), &list.values[at]))
+            Some((pmd_of(*gib, list.places.iter().nth(at)?), &list.values[at]))
         })
     }
 
@@ -157,7 +159,7 @@ impl<T> PmdMap<T> {
         self.lists.range(gibs).flat_map(move |(gib, list)| {
             let within = list.within(*gib, &pmds);
             let within = within.start.min(within.end)..within.end;
-            let places = list.places[within.clone()].iter().map(|place| pmd_of(*gib, *place));
+            let places = list.places.iter().skip(within.start).map(|place| pmd_of(*gib, place));
             places.zip(&list.values[within])
         })
     }

@@ -47,6 +47,11 @@ pub(crate) enum Rank {
     Rest,
 }
 
+impl Rank {
+    /// All of them, the most urgent first.
+    pub const ALL: [Rank; 5] = [Rank::Changed, Rank::Survey, Rank::Edge, Rank::Mixed, Rank::Rest];
+}
+
 /// What the first check of a huge range has shown.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Sketch {

@@ -29,8 +29,9 @@ use crate::Mask;
 use crate::Rng;
 use crate::behind_huge::BehindHuge;
 use crate::budget::{RETOUCH_NS, Shares};
-use crate::due::{Queue, Reads, claim};
+use crate::due::{Queue, Reads};
 use crate::idle::Accessed;
+use crate::moment::SOONEST;
 use crate::pmd::{AccessesFound, Flags, MIN_IDLE, Ns, PmdBits, Timing};
 use crate::pmd_heat::PmdHeat;
 use crate::pmd_map::PmdMap;
@@ -55,7 +56,7 @@ const WEAK_RECHECK: Ns = 8_000_000_000;
 /// When a huge range whose pages a clear did not reach is tried again.
 pub(crate) const STUCK_RETRY: Ns = 60_000_000_000;
 /// Doublings of `FIRST_BACKOFF` at most: about four minutes.
-const MAX_BACKOFF: u8 = 7;
+pub(crate) const MAX_BACKOFF: u8 = 7;
 /// Seconds' worth of slow-down that may be spent at once at the start, for a quick first answer.
 pub const CREDIT_S: f64 = 5.0;
 /// The shares of the slow-down budget that unexpected accesses, first checks and routine checks have in any case.
@@ -69,7 +70,7 @@ pub(crate) struct Entry {
     pub timing: Timing,
 }
 
-const _: () = assert!(size_of::<Entry>() <= 48);
+const _: () = assert!(size_of::<Entry>() <= 32);
 
 /// Parameters of a target's monitoring that can be changed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -171,7 +172,7 @@ impl Target {
 
     fn remove(&mut self, pmd: PmdNo) {
         if let Some(entry) = self.pmds.remove(pmd) {
-            self.reserved -= u64::from(entry.timing.reserved);
+            self.reserved -= u64::from(entry.timing.reserved());
             self.unchecked -= usize::from(!entry.timing.is(Flags::CHECKED));
             self.survey.forget(pmd);
             self.behind.remove(pmd);
@@ -186,17 +187,15 @@ impl Target {
     /// A due read could not be done. It is due again shortly.
     pub fn postpone(&mut self, now: Ns, pmd: PmdNo) {
         if let Some(entry) = self.pmds.get_mut(pmd) {
-            entry.timing.next_read = now + FIRST_READ;
-            self.reads.push(now + FIRST_READ, pmd);
+            self.reads.push(entry.timing.plan_read(now + FIRST_READ), pmd);
         }
     }
 
     /// A huge range chosen by [`Target::due_clears`] could not be cleared now. It is due again shortly.
     pub fn clear_later(&mut self, now: Ns, pmd: PmdNo) {
         if let Some(entry) = self.pmds.get_mut(pmd) {
-            entry.timing.plan_clear(now + FIRST_READ, true);
             entry.timing.flags.remove(Flags::URGENT);
-            self.routine.push((now + FIRST_READ, pmd));
+            self.routine.push((entry.timing.plan_clear(now + FIRST_READ, true), pmd));
         }
     }
 
@@ -246,10 +245,10 @@ impl Target {
     fn check_first(&mut self, pmd: PmdNo, rank: Rank) {
         let Some(entry) = self.pmds.get_mut(pmd) else { return };
         let is_over = entry.timing.is(Flags::CHECKED) && !entry.timing.is(Flags::RENEWED);
-        if is_over || entry.timing.rank.is_some_and(|waits| waits <= rank) {
+        if is_over || entry.timing.rank().is_some_and(|waits| waits <= rank) {
             return;
         }
-        entry.timing.rank = Some(rank);
+        entry.timing.set_rank(Some(rank));
         // The others by stretches, since neighbours are cleared in one piece.
         let drawn_for = if rank == Rank::Rest { pmd.0 / STRETCH as u64 } else { pmd.0 };
         #[expect(clippy::cast_possible_truncation, reason = "below 2^32")]
@@ -280,9 +279,9 @@ impl Target {
         self.slowdown.spend(seen as f64 * RETOUCH_NS);
         if let Some(entry) = self.pmds.get_mut(pmd) {
             self.accessed.add(pmd, matches!(entry.heat, PmdHeat::Huge(_)), &found);
-            let paid = u16::try_from(seen).unwrap_or(u16::MAX).min(entry.timing.reserved);
-            entry.timing.reserved -= paid;
-            self.reserved -= u64::from(paid);
+            let before = u64::from(entry.timing.reserved());
+            let left = entry.timing.set_reserved(before.saturating_sub(seen));
+            self.reserved -= before - u64::from(left);
         }
     }
 
@@ -294,27 +293,25 @@ impl Target {
     fn plan_after_read(&mut self, now: Ns, pmd: PmdNo, found: AccessesFound) {
         let Some(entry) = self.pmds.get_mut(pmd) else { return };
         let t = &mut entry.timing;
-        if !t.is(Flags::QUEUED) && t.next_clear <= now {
+        if !t.is(Flags::QUEUED) && t.next_clear() <= now {
             // Nothing was left to clear when it was due.
-            t.next_clear = 0;
+            t.plan_clear(0, false);
         }
-        if t.rank.is_some() || t.is(Flags::URGENT | Flags::UNCLEARABLE | Flags::STUCK) {
+        if t.rank().is_some() || t.is(Flags::URGENT | Flags::UNCLEARABLE | Flags::STUCK) {
             // It is cleared anyway, or never.
         } else if found.unexpected >= MANY {
             t.flags.insert(Flags::URGENT);
-            t.backoff = 0;
-            t.plan_clear(now, true);
-            self.urgent.push((now, pmd));
+            t.set_backoff(0);
+            self.urgent.push((t.plan_clear(now.max(SOONEST), true), pmd));
         } else if found.unexpected + found.weakly_unexpected > 0 {
             // A page here and there, as at the edge of any hot set. Soon, and after huge ranges that were never checked.
             let soon = now + if found.unexpected > 0 { FIRST_BACKOFF } else { WEAK_RECHECK };
-            if t.next_clear == 0 || t.next_clear > soon {
-                t.backoff = if found.unexpected > 0 { 0 } else { t.backoff };
-                t.plan_clear(soon, true);
-                self.routine.push((soon, pmd));
+            if t.next_clear() == 0 || t.next_clear() > soon {
+                t.set_backoff(if found.unexpected > 0 { 0 } else { t.backoff() });
+                self.routine.push((t.plan_clear(soon, true), pmd));
             }
         }
-        if found.renewed && t.rank.is_none() && !t.is(Flags::UNCLEARABLE | Flags::STUCK | Flags::URGENT) {
+        if found.renewed && t.rank().is_none() && !t.is(Flags::UNCLEARABLE | Flags::STUCK | Flags::URGENT) {
             // For much of it, it is a first check. Routine checks have the smallest shares of both budgets. What was never
             // checked at all does not wait for it.
             t.flags.insert(Flags::RENEWED);
@@ -330,46 +327,47 @@ impl Target {
         let horizon = if self.unchecked == 0 || self.survey.knows(pmd) { HORIZON } else { MIN_IDLE };
         let Some(entry) = self.pmds.get_mut(pmd) else { return };
         let t = &mut entry.timing;
-        let waits = t.rank.is_some() || t.is(Flags::QUEUED | Flags::UNCLEARABLE | Flags::STUCK);
+        let waits = t.rank().is_some() || t.is(Flags::QUEUED | Flags::UNCLEARABLE | Flags::STUCK);
         if !waits && entry.heat.has_uncleared() {
             // Everything was cleared. Now there is something to learn again.
-            t.plan_clear(t.next_clear.max(now).max(1), true);
-            self.routine.push((t.next_clear, pmd));
+            let at = t.next_clear().max(now).max(SOONEST);
+            self.routine.push((t.plan_clear(at, true), pmd));
         }
         if !entry.heat.has_cleared() {
-            t.next_read = 0;
+            t.plan_read(0);
             entry.heat.pack();
             return;
         }
-        let doubled = FIRST_READ << t.step.min(20);
+        let doubled = FIRST_READ << t.step().min(20);
         let distance = if t.is(Flags::ASSUMED_IDLE) && doubled >= MIN_IDLE { Ns::MAX } else { doubled };
         if distance >= scan_period.min(horizon) {
             // Retouches expected within the horizon have come by now, or they will not come.
-            self.reserved -= u64::from(std::mem::take(&mut t.reserved));
+            self.reserved -= u64::from(t.reserved());
+            t.set_reserved(0);
         }
         if distance >= PACKED_FROM {
             entry.heat.pack();
         }
-        let planned = t.next_read;
+        let planned = t.next_read();
         if distance < scan_period {
-            t.step += 1;
+            t.set_step(t.step() + 1);
             // From the clear on, reads are at 10, 20, 40 ...: each gap is as long as all gaps before it.
-            t.next_read = now + distance;
+            t.plan_read(now + distance);
         } else {
             // A longer scan has fewer passes.
             let grid = SCAN_GRID << (scan_period / (16 * SCAN_GRID)).max(1).ilog2();
-            t.next_read = (now + scan_period.max(grid)) / grid * grid;
+            t.plan_read((now + scan_period.max(grid)) / grid * grid);
         }
         // A read on demand comes before the one that was planned, which may still be the next.
-        if t.next_read != planned {
-            self.reads.push(t.next_read, pmd);
+        if t.next_read() != planned {
+            self.reads.push(t.next_read(), pmd);
         }
     }
 
     /// Huge ranges whose read is due, in address order.
     pub fn due_reads(&mut self, now: Ns) -> Vec<PmdNo> {
         let pmds = &mut self.pmds;
-        self.reads.take_due(now, |pmd, at| pmds.get_mut(pmd).is_some_and(|e| claim(&mut e.timing.next_read, at)))
+        self.reads.take_due(now, |pmd, at| pmds.get_mut(pmd).is_some_and(|e| e.timing.claim_read(at)))
     }
 
     /// Notes that `pmd` was cleared at `now`, except for the pages in `stuck`: several processes map them, or they
@@ -382,14 +380,13 @@ impl Target {
         t.flags.remove(Flags::URGENT);
         t.flags.set(Flags::STUCK, learned == 0 && !stuck.is_empty());
         if t.is(Flags::STUCK) {
-            t.plan_clear(now + STUCK_RETRY, true);
-            self.routine.push((t.next_clear, pmd));
+            self.routine.push((t.plan_clear(now + STUCK_RETRY, true), pmd));
             return;
         }
-        let at = now + (FIRST_BACKOFF << t.backoff);
-        t.backoff = (t.backoff + 1).min(MAX_BACKOFF);
+        let at = now + (FIRST_BACKOFF << t.backoff());
+        t.set_backoff((t.backoff() + 1).min(MAX_BACKOFF));
         // Most huge ranges are idle, and wait in no queue: there is nothing to clear until a read finds an access.
-        t.plan_clear(at, entry.heat.has_uncleared());
+        let at = t.plan_clear(at, entry.heat.has_uncleared());
         if t.is(Flags::QUEUED) {
             self.routine.push((at, pmd));
         }
@@ -409,20 +406,18 @@ impl Target {
         self.tally.cleared += learned;
         let t = &mut entry.timing;
         self.unchecked -= usize::from(t.first_checked());
-        t.rank = None;
+        t.set_rank(None);
         t.flags.remove(Flags::RENEWED);
         if self.unchecked > 0 {
             self.survey.expect(pmd);
         } else {
             self.survey.end();
         }
-        let reserve = u16::try_from(expected.min(learned)).unwrap_or(u16::MAX);
-        self.reserved = self.reserved - u64::from(t.reserved) + u64::from(reserve);
-        t.reserved = reserve;
+        self.reserved -= u64::from(t.reserved());
+        self.reserved += u64::from(t.set_reserved(expected.min(learned)));
         t.flags.set(Flags::ASSUMED_IDLE, assumed_idle);
-        t.step = if assumed_idle { IDLE_STEP } else { 0 };
-        t.next_read = now + (FIRST_READ << t.step);
-        self.reads.push(t.next_read, pmd);
+        t.set_step(if assumed_idle { IDLE_STEP } else { 0 });
+        self.reads.push(t.plan_read(now + (FIRST_READ << t.step())), pmd);
         learned
     }
 
@@ -510,7 +505,7 @@ mod tests {
         assert_eq!(target.due_clears(first, ALL), [PmdNo(1)]);
         target.cleared(first, PmdNo(1), Mask::ALL);
         assert_eq!(target.stuck_pmds(), [PmdNo(1)]);
-        assert_eq!(target.due_clears(first + STUCK_RETRY - 1, ALL), [] as [PmdNo; 0]);
+        assert_eq!(target.due_clears(first + STUCK_RETRY - SOONEST, ALL), [] as [PmdNo; 0]);
         assert_eq!(target.due_clears(first + STUCK_RETRY, ALL), [PmdNo(1)]);
         // Still shared; cleared with the process a second later, and nothing in it is touched for the next two minutes.
         let second = first + STUCK_RETRY;

@@ -1,9 +1,10 @@
-//! Huge ranges with one state for all their pages, in 16 or 24 bytes instead of the 1,000 of a [`PageHeat`].
+//! Huge ranges with one state for all their pages, in 12 or 14 bytes instead of the 1,000 of a [`PageHeat`].
 //!
 //! A huge page has one accessed bit ([`HugeHeat`]). Of small pages that were never seen accessed nothing differs
 //! ([`UntouchedHeat`]): they are most of a large memory.
 
 use crate::idle::IdleBefore;
+use crate::moment::Moment;
 use crate::pmd::{AccessesFound, MIN_IDLE, Ns, PageHeat, Run, effective, estimate_octaves, unexpected, updated};
 use crate::survey::Sketch;
 use crate::{Interval, Mask};
@@ -12,16 +13,14 @@ use crate::{Interval, Mask};
 /// all not. Says the same as the [`PageHeat`] that [`UntouchedHeat::spread`] makes of it.
 #[derive(Clone, Copy, Debug)]
 pub struct UntouchedHeat {
-    /// [`NEVER`] while its pages are not cleared. A flag beside it would make every huge range larger by eight bytes.
-    cleared_at: Ns,
-    last_read: Ns,
+    /// [`Moment::NEVER`] while its pages are not cleared.
+    cleared_at: Moment,
+    last_read: Moment,
 }
-
-const NEVER: Ns = Ns::MAX;
 
 impl Default for UntouchedHeat {
     fn default() -> UntouchedHeat {
-        UntouchedHeat { cleared_at: NEVER, last_read: 0 }
+        UntouchedHeat { cleared_at: Moment::NEVER, last_read: Moment::default() }
     }
 }
 
@@ -32,7 +31,7 @@ impl UntouchedHeat {
         if present != Mask::ALL || self.is_cleared() && !young.is_empty() {
             return None;
         }
-        self.last_read = now;
+        self.last_read = Moment::of(now);
         Some(AccessesFound { still_set: young.count(), ..AccessesFound::default() })
     }
 
@@ -40,23 +39,23 @@ impl UntouchedHeat {
     /// then.
     pub fn set_cleared(&mut self, now: Ns) {
         if !self.is_cleared() {
-            self.cleared_at = now;
+            self.cleared_at = Moment::of(now);
         }
-        self.last_read = now;
+        self.last_read = Moment::of(now);
     }
 
     /// Whether its pages are cleared.
     pub fn is_cleared(&self) -> bool {
-        self.cleared_at != NEVER
+        self.cleared_at != Moment::NEVER
     }
 
     /// The same, with each page kept by itself.
     pub fn spread(&self) -> PageHeat {
         let mut pages = PageHeat::new(Mask::ALL);
         if self.is_cleared() {
-            pages.set_cleared(self.cleared_at, Mask::ALL);
+            pages.set_cleared(self.cleared_at.ns(), Mask::ALL);
         }
-        pages.read_at(self.last_read);
+        pages.read_at(self.last_read.ns());
         pages
     }
 
@@ -72,7 +71,7 @@ impl UntouchedHeat {
 
     /// How long it is known to have been idle. `None` if it is not cleared.
     fn idle_ns(&self, now: Ns) -> Option<Ns> {
-        self.is_cleared().then(|| now.min(self.last_read).saturating_sub(self.cleared_at))
+        self.is_cleared().then(|| now.min(self.last_read.ns()).saturating_sub(self.cleared_at.ns()))
     }
 
     /// As [`PageHeat::sketch`].
@@ -86,14 +85,19 @@ impl UntouchedHeat {
 pub struct HugeHeat {
     interval: Interval,
     cleared: bool,
-    cleared_at: Ns,
-    last_read: Ns,
+    cleared_at: Moment,
+    last_read: Moment,
 }
 
 impl HugeHeat {
     /// A huge page of which nothing is known.
     pub fn new() -> HugeHeat {
-        HugeHeat { interval: Interval::UNMEASURED, cleared: false, cleared_at: 0, last_read: 0 }
+        HugeHeat {
+            interval: Interval::UNMEASURED,
+            cleared: false,
+            cleared_at: Moment::default(),
+            last_read: Moment::default(),
+        }
     }
 
     /// Takes in a read at `now`.
@@ -104,14 +108,15 @@ impl HugeHeat {
         found.still_set = 512 * u32::from(still_set);
         found.lost = 512 * u32::from(still_set && !young);
         if accessed {
-            let (idle, hi) = (self.last_read.saturating_sub(self.cleared_at), now.saturating_sub(self.cleared_at));
+            let since_clear = |at: Ns| at.saturating_sub(self.cleared_at.ns());
+            let (idle, hi) = (since_clear(self.last_read.ns()), since_clear(now));
             let observed = estimate_octaves(idle, hi);
             found.idle_before = IdleBefore::of([(idle, 1)]);
             found.note(512, unexpected(hi, self.interval, observed));
             self.interval = updated(self.interval, observed);
             self.cleared = false;
         }
-        self.last_read = now;
+        self.last_read = Moment::of(now);
         if found.lost > 0 {
             self.set_cleared(now);
         }
@@ -122,8 +127,8 @@ impl HugeHeat {
     pub fn set_cleared(&mut self, now: Ns) {
         if !self.cleared {
             self.cleared = true;
-            self.cleared_at = now;
-            self.last_read = now;
+            self.cleared_at = Moment::of(now);
+            self.last_read = self.cleared_at;
         }
     }
 
@@ -155,7 +160,7 @@ impl HugeHeat {
 
     /// How long it is known to have been idle. `None` if it is not cleared.
     pub fn idle_ns(&self, now: Ns) -> Option<Ns> {
-        self.cleared.then(|| now.min(self.last_read).saturating_sub(self.cleared_at))
+        self.cleared.then(|| now.min(self.last_read.ns()).saturating_sub(self.cleared_at.ns()))
     }
 }
 

@@ -74,8 +74,8 @@ impl Target {
             self.first.pop();
             let Some(entry) = self.pmds.get_mut(pmd) else { continue };
             // As below. A range whose pages are all gone waits for others.
-            if entry.timing.rank == Some(rank) {
-                entry.timing.rank = None;
+            if entry.timing.rank() == Some(rank) {
+                entry.timing.set_rank(None);
                 if entry.timing.is(Flags::CHECKED) {
                     // It may be queued for a routine check as well, and is cleared once.
                     entry.timing.plan_clear(0, false);
@@ -100,7 +100,7 @@ impl Target {
             let Some(entry) = self.pmds.get_mut(pmd) else { continue };
             // An entry that is not the huge range's current plan is left over from an older one.
             let t = &mut entry.timing;
-            if t.next_clear != at || t.is(Flags::URGENT) != urgent || t.is(Flags::UNCLEARABLE) {
+            if t.next_clear() != at || t.is(Flags::URGENT) != urgent || t.is(Flags::UNCLEARABLE) {
                 continue;
             }
             if entry.heat.has_uncleared() {
@@ -109,7 +109,7 @@ impl Target {
             // A clear of the whole process reached pages here that a clear of the huge range did not. Clears of the huge range
             // are still retried.
             let again = if t.is(Flags::STUCK) { now + STUCK_RETRY } else { 0 };
-            t.plan_clear(again, again > 0);
+            let again = t.plan_clear(again, again > 0);
             t.flags.remove(Flags::URGENT);
             if again > 0 {
                 self.routine.push((again, pmd));

@@ -3,6 +3,7 @@
 use super::pages::PageTracker;
 use super::sampled::SampledTracker;
 use super::tracker::*;
+use crate::moment::Moment;
 use crate::source::{
     AccessSource, Accesses, Attached, BitsSink, Cleared, ClearedProcess, ClearedSink, Description, Layout, PageSource,
     Progress, SourceError, SourceErrorKind, SourceResult,
@@ -121,6 +122,11 @@ fn layout(numbers: std::ops::Range<u64>) -> Layout {
     Layout { pmds: pmds(numbers), ..Layout::default() }
 }
 
+/// A plan, to the microsecond that is kept of it.
+fn planned(at: Ns) -> Option<Ns> {
+    Some(Moment::of(at).ns())
+}
+
 /// A tracker that knows huge ranges 0 to 3. Their first clears are due within a second.
 fn four_pages(source: &mut Partial) -> PageTracker {
     let mut tracker = PageTracker::new(0, TRACKING, None);
@@ -134,7 +140,7 @@ fn four_cleared_pages(source: &mut Partial) -> PageTracker {
     let mut tracker = four_pages(source);
     let (cleared, spent) = source.step(S, |turn| tracker.clear_due(ClearQuota::each(CLEAR_BATCH), turn));
     assert_eq!((cleared.unwrap(), spent.pmds_cleared, source.asked()), (4, 4, vec![]), "nothing is lost by a clear");
-    assert_eq!(tracker.next_read(), Some(S + 10 * MS));
+    assert_eq!(tracker.next_read(), planned(S + 10 * MS));
     tracker
 }
 
@@ -163,7 +169,7 @@ fn pages_whose_read_was_cut_short_are_read_again_ten_ms_later() {
         let (read, _) = source.step(S + 10 * MS, |turn| tracker.read_due(turn));
         assert_eq!((read.is_err(), source.asked()), (comes == Comes::FailsAfter(1), pmds(0..4)), "{comes:?}");
         assert_eq!(tracker.tally().retouched, 512, "{comes:?}: what was answered counts");
-        assert_eq!(tracker.next_read(), Some(S + 20 * MS), "{comes:?}");
+        assert_eq!(tracker.next_read(), planned(S + 20 * MS), "{comes:?}");
         source.reads = Comes::ToTheEnd;
         source.step(S + 15 * MS, |turn| tracker.read_due(turn)).0.unwrap();
         assert_eq!(source.asked(), [], "{comes:?}: not yet");
