@@ -79,6 +79,7 @@ const RUN_BITS: u32 = 20;
 
 impl Run {
     fn of(at: Ns, pmd: PmdNo) -> Run {
+        debug_assert!(pmd.0 >> (64 - RUN_BITS) == 0, "no address of a program is so high");
         Run { at, pmds: pmd.0 << RUN_BITS | 1 }
     }
 

@@ -12,6 +12,17 @@ impl Mask {
     /// Every page.
     pub const ALL: Mask = Mask([u64::MAX; 8]);
 
+    /// The pages of a range that ends at 512 at most.
+    pub fn of_range(pages: std::ops::Range<usize>) -> Mask {
+        // The pages before `end` in the word that begins at page `first`.
+        let before = |first: usize, end: usize| match end.saturating_sub(first) {
+            0 => 0,
+            n @ 1..64 => (1 << n) - 1,
+            _ => u64::MAX,
+        };
+        Mask(std::array::from_fn(|word| before(word * 64, pages.end) & !before(word * 64, pages.start)))
+    }
+
     /// Whether page `index` (0 to 511) is in.
     pub const fn has(&self, index: usize) -> bool {
         self.0[index / 64] >> (index % 64) & 1 == 1
@@ -104,6 +115,11 @@ mod tests {
         assert_eq!(mask.iter().collect::<Vec<_>>(), pages);
         assert_eq!((mask.count(), (!mask).count()), (6, 506));
         assert_eq!([0, 1, 63, 64, 65, 201, 511].map(|page| mask.rank(page)), [0, 1, 2, 3, 4, 5, 5]);
+        for (first, end) in
+            [(0, 0), (0, 1), (0, 64), (3, 64), (63, 65), (64, 128), (200, 511), (0, 512), (511, 512), (9, 9)]
+        {
+            assert_eq!(Mask::of_range(first..end), (first..end).collect(), "{first} to {end}");
+        }
         let mut fewer = mask;
         fewer.unset(64);
         assert_eq!(fewer.iter().collect::<Vec<_>>(), [0, 1, 63, 200, 511]);

@@ -185,8 +185,6 @@ bitflags! {
         const UNCLEARABLE = 1 << 5;
         /// The last clear reached none of its pages.
         const STUCK = 1 << 6;
-        /// Some of its pages may have been cleared together with others since the last read.
-        const PARTLY_CLEARED = 1 << 7;
     }
 }
 
@@ -628,6 +626,27 @@ mod tests {
 
     const MS: Ns = 1_000_000;
     const S: Ns = 1_000_000_000;
+
+    #[test]
+    fn what_shares_a_word_does_not_change_its_neighbours() {
+        let mut timing = Timing::default();
+        let of = |t: &Timing| (t.rank(), t.reserved(), t.step(), t.backoff());
+        assert_eq!(of(&timing), (None, 0, 0, 0));
+        for (rank, reserved, step, backoff) in
+            [(4, 512, 31, 7), (0, 1, 16, 4), (2, 511, 1, 1), (1, 0, 0, 7), (3, 512, 31, 0)]
+        {
+            let rank = Some(Rank::ALL[rank]);
+            timing.set_rank(rank);
+            timing.set_step(step);
+            timing.set_backoff(backoff);
+            assert_eq!(u64::from(timing.set_reserved(reserved)), reserved);
+            assert_eq!(of(&timing), (rank, u16::try_from(reserved).unwrap(), step, backoff));
+        }
+        timing.set_rank(None);
+        timing.set_step(200);
+        assert_eq!((timing.set_reserved(70_000), of(&timing)), (512, (None, 512, 31, 0)));
+        assert!(Rank::ALL.is_sorted());
+    }
 
     /// Interval by page, from runs, which have to be in order and disjoint.
     fn effective(b: &PageHeat, now: Ns) -> [Interval; 512] {

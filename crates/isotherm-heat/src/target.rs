@@ -210,9 +210,7 @@ impl Target {
             let rank = if self.surveyed.binary_search(&pmd).is_ok() { Rank::Survey } else { Rank::Rest };
             return self.insert(pmd, bits, rank);
         };
-        let is_ours = entry.timing.is(Flags::PARTLY_CLEARED);
-        entry.timing.flags.remove(Flags::PARTLY_CLEARED);
-        let Some(mut found) = entry.heat.read(now, bits) else {
+        let Some(found) = entry.heat.read(now, bits) else {
             // Collapsed, split or unmapped since: what was known of the old shape does not hold for the new one.
             let behind = entry.heat.behind(now, bits);
             self.remove(pmd);
@@ -221,9 +219,6 @@ impl Target {
             }
             return self.insert(pmd, bits, Rank::Changed);
         };
-        if is_ours {
-            found.lost = 0;
-        }
         self.account(pmd, found);
         self.plan_after_read(now, pmd, found);
         if self.unchecked > 0 {
@@ -392,9 +387,9 @@ impl Target {
         }
     }
 
-    /// Notes that `pmd` was cleared at `now` together with the whole process, which reaches every page.
-    pub fn process_cleared(&mut self, now: Ns, pmd: PmdNo) {
-        self.mark_cleared(now, pmd, Mask::NONE);
+    /// Notes that `pages` of `pmd` were cleared at `now` together with the whole process, which reaches every page, or every page of a file.
+    pub fn process_cleared(&mut self, now: Ns, pmd: PmdNo, pages: Mask) {
+        self.mark_cleared(now, pmd, !pages);
     }
 
     /// Marks pages as cleared and plans the first read. Returns how many pages (or huge pages) that were.
@@ -426,14 +421,6 @@ impl Target {
         if let Some(entry) = self.pmds.get_mut(pmd) {
             entry.timing.flags.insert(Flags::UNCLEARABLE);
             self.unchecked -= usize::from(entry.timing.first_checked());
-        }
-    }
-
-    /// Notes that some pages of `pmd` may have been cleared with the whole process. If the next read finds bits
-    /// clear, nobody else cleared them.
-    pub fn partly_cleared(&mut self, pmd: PmdNo) {
-        if let Some(entry) = self.pmds.get_mut(pmd) {
-            entry.timing.flags.insert(Flags::PARTLY_CLEARED);
         }
     }
 
@@ -510,7 +497,7 @@ mod tests {
         // Still shared; cleared with the process a second later, and nothing in it is touched for the next two minutes.
         let second = first + STUCK_RETRY;
         target.cleared(second, PmdNo(1), Mask::ALL);
-        target.process_cleared(second + 1_000_000_000, PmdNo(1));
+        target.process_cleared(second + 1_000_000_000, PmdNo(1), Mask::ALL);
         assert_eq!(target.due_clears(second + STUCK_RETRY, ALL), [] as [PmdNo; 0], "all of it is armed");
         let warm = second + STUCK_RETRY + 1_000_000_000;
         target.read(warm, PmdNo(1), PmdBits::Pages { young: Mask::ALL, present: Mask::ALL });

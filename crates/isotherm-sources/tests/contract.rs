@@ -3,12 +3,12 @@
 #![allow(missing_docs, reason = "no library")]
 
 use isotherm_heat::source::{AccessSource, Cleared, PageSource, SourceError, SourceErrorKind, SourceResult};
-use isotherm_heat::{Granularity, MappingBits, PmdBits};
+use isotherm_heat::{Granularity, MappingBits, Mask, PmdBits};
 use isotherm_sources::choose::{self, Wanted};
 use isotherm_sources::page_table::{ClearBy, PageTable};
 use isotherm_sys::memory::{Memory, PageSize};
 use isotherm_sys::proc::Proc;
-use isotherm_units::PmdNo;
+use isotherm_units::{PageNo, PmdNo};
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -327,6 +327,55 @@ fn what_the_kernel_maps_does_not_take_its_neighbours_heat() {
     let mut answers = Vec::new();
     source.clear(process.pid(), &[pmd], &mut |_, _, cleared| answers.push(cleared)).unwrap();
     assert!(answers.len() == 1 && answers[0] != Cleared::Refused, "{answers:?}");
+    // Nor are these its pages: nothing clears them.
+    let mut found = Vec::new();
+    source.read(process.pid(), &[pmd], &mut |_, _, bits| found.extend(bits)).unwrap();
+    let [PmdBits::Pages { present, .. }] = found[..] else { panic!("{found:?}") };
+    let kernels = maps.iter().filter(|map| !map.is_monitorable() && map.range.start.pmd() == pmd);
+    let pages = kernels.flat_map(|map| map.range.start.page().0..map.range.end.page().0);
+    let pages: Vec<usize> = pages.map(|page| PageNo(page).index_in_pmd()).collect();
+    assert!(!pages.is_empty() && pages.iter().all(|page| !present.has(*page)), "{pages:?} {present:?}");
+}
+
+/// In one huge range, 16 private pages and then 100 pages of a file.
+const MIXED: &str = "
+import ctypes, sys, tempfile, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+OWN, OF_FILE, HUGE, SHARED, PRIVATE, FIXED = 16 << 12, 100 << 12, 2 << 20, 1, 0x22, 0x10
+start = libc.mmap(None, 2 * HUGE, 3, PRIVATE, -1, 0)
+libc.munmap(start, 2 * HUGE)
+at = (start + HUGE - 1) // HUGE * HUGE
+libc.mmap(at, OWN, 3, PRIVATE | FIXED, -1, 0)
+file = tempfile.TemporaryFile()
+file.truncate(OF_FILE)
+libc.mmap(at + OWN, OF_FILE, 3, SHARED | FIXED, file.fileno(), 0)
+ctypes.memset(at, 1, OWN + OF_FILE)
+print(at, flush=True)
+time.sleep(60)
+";
+
+#[test]
+fn files_behind_private_memory_are_cleared_without_it() {
+    let Ok(mut source) = choose::open(Wanted::PageTable) else { return skip("the page-table source") };
+    let mut command = Command::new("python3");
+    command.args(["-c", MIXED]).stdout(Stdio::piped());
+    let Ok(started) = command.spawn() else { return skip("python3") };
+    let mut process = Process(started);
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(process.0.stdout.take().unwrap()));
+    let at: u64 = lines.next().unwrap().unwrap().parse().unwrap();
+    let (pid, pmd) = (process.pid(), PmdNo(at >> 21));
+    source.attach(pid).unwrap();
+    let all = source.layout(pid).unwrap().pmds;
+    let pages = source.as_pages().unwrap();
+    let cleared = pages.clear_process(pid, &[pmd], &all).unwrap();
+    let (own, of_file) = (Mask::of_range(0..16), Mask::of_range(16..116));
+    assert_eq!(cleared.partly.iter().find(|(of, _)| *of == pmd), Some(&(pmd, of_file)), "{cleared:?}");
+    let mut found = Vec::new();
+    pages.read(pid, &[pmd], &mut |_, _, bits| found.extend(bits)).unwrap();
+    assert_eq!(found, [PmdBits::Pages { young: own, present: own | of_file }]);
 }
 
 /// Two processes share 8 MiB; at a line on standard input the first has private memory at the same place instead.

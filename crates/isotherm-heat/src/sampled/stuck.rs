@@ -118,7 +118,7 @@ impl SampledTarget {
     pub fn process_cleared(&mut self, plan: &ProcessPlan, cleared: &ClearedProcess) {
         let at = cleared.clear.at;
         self.owe_for_others(cleared);
-        for pmd in &cleared.partly {
+        for (pmd, _) in &cleared.partly {
             if let Some(check) = self.checks.get_mut(*pmd) {
                 check.process_cleared();
             }

@@ -257,8 +257,8 @@ pub struct ClearedProcess {
     pub clear: Clear,
     /// The huge ranges that were cleared: all of them, or those of files and shared memory.
     pub pmds: Vec<PmdNo>,
-    /// Huge ranges of which some pages may have been cleared. Which pages is not known.
-    pub partly: Vec<PmdNo>,
+    /// Huge ranges of which only these pages were cleared: those of files, beside private memory.
+    pub partly: Vec<(PmdNo, Mask)>,
 }
 
 /// Accessed bits by mapping at one moment.

@@ -8,7 +8,7 @@ use crate::idle;
 use crate::source::{Cleared, ClearedProcess, Layout, SourceResult};
 use crate::view::Since;
 use crate::{
-    Granularity, Ns, PmdBits, RETOUCH_NS, ReportedTarget, Summary, Tally, Target, Watch, summarize_after,
+    Granularity, Mask, Ns, PmdBits, RETOUCH_NS, ReportedTarget, Summary, Tally, Target, Watch, summarize_after,
     summarize_fused,
 };
 use isotherm_units::PmdNo;
@@ -137,8 +137,8 @@ impl PageTracker {
     /// Takes in a clear of the whole process for `pages` stuck pages, and sets when the next one may come.
     fn process_cleared(&mut self, cleared: &ClearedProcess, pages: u64) {
         let clear = cleared.clear;
-        cleared.pmds.iter().for_each(|pmd| self.target.process_cleared(clear.at, *pmd));
-        cleared.partly.iter().for_each(|pmd| self.target.partly_cleared(*pmd));
+        cleared.pmds.iter().for_each(|pmd| self.target.process_cleared(clear.at, *pmd, Mask::ALL));
+        cleared.partly.iter().for_each(|(pmd, pages)| self.target.process_cleared(clear.at, *pmd, *pages));
         let cost_ns = pages as f64 * RETOUCH_NS;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds to minutes")]
         let for_budget = (cost_ns * 100.0 / self.tracking.sampling.max_slowdown_pct) as Ns;

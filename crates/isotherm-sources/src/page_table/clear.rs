@@ -3,7 +3,7 @@
 use super::shared_mapping::SharedMapping;
 use super::whole::is_private;
 use super::{ClearBy, DRAIN_EVERY, EAGAIN, EINTR, EINVAL, ENOMEM, EPERM, ESRCH, PMDS_PER_ADVICE, PMDS_PER_CLEAR};
-use super::{FLAGS_EVERY, FLAGS_SHARE, PAGES_PER_PMD_U32, PageTable, io_error, pages_in};
+use super::{FLAGS_EVERY, FLAGS_SHARE, PAGES_PER_PMD_U32, PageTable, io_error, pages_in, pages_of, within};
 use crate::Error;
 use isotherm_heat::source::{Cleared, ClearedSink, Progress};
 use isotherm_heat::{Mask, Ns, PmdBits};
@@ -165,21 +165,22 @@ impl PageTable {
     /// The young pages of `pmd` that are not exclusive to the process, and so were not cleared.
     fn shared_among(&mut self, pid: u32, pmd: PmdNo, young: Mask) -> Result<Mask, Error> {
         let attached = self.target(pid)?;
-        let elsewhere = young & pages_in(attached.maps.entries(), pmd, |m| !is_private(m));
+        let maps = attached.maps.entries();
+        let elsewhere = young & !pages_in(maps, pmd, is_private);
         // Private memory is shared only after a fork, and then all of it. If most of a huge range was cleared, the rest was
         // touched again. This saves hot huge ranges a read of pagemap, which costs a third of what the clear does.
-        let suspects = if young.count() < PAGES_PER_PMD_U32 / 4 { elsewhere } else { young };
-        if suspects.is_empty() {
+        if elsewhere.is_empty() && young.count() < PAGES_PER_PMD_U32 / 4 {
             return Ok(Mask::NONE);
         }
         // Without pagemap, file memory and shared memory count as shared, private memory does not.
         let Some(pagemap) = &attached.pagemap else { return Ok(elsewhere) };
         let entries = pagemap.read(pmd.range()).map_err(|e| io_error("pagemap", pid, e))?;
         let shared = entries.iter().filter(|(_, e)| e.is_present() && !e.is_exclusive()).map(|(p, _)| p.index_in_pmd());
-        let shared = shared.collect::<Mask>() & suspects;
+        let shared = shared.collect::<Mask>() & young;
         // File memory or shared memory: if one huge range is shared, so are its neighbours.
-        if let Some(mapping) = attached.maps.find(pmd.addr()).filter(|m| !is_private(m) && !shared.is_empty()) {
-            attached.shared.insert(mapping.range.start, SharedMapping::of(mapping, clock::monotonic_ns()));
+        let now = clock::monotonic_ns();
+        for mapping in within(maps, pmd).filter(|m| !is_private(m) && !(shared & pages_of(m, pmd)).is_empty()) {
+            attached.shared.insert(mapping.range.start, SharedMapping::of(mapping, now));
         }
         Ok(shared)
     }

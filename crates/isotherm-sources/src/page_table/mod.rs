@@ -31,7 +31,7 @@ use isotherm_sys::lru_gen::{LruGen, Memcg};
 use isotherm_sys::madvise::PidFd;
 use isotherm_sys::pagemap::{Pagemap, kernel_has_soft_dirty};
 use isotherm_sys::proc::{MapEntry, Maps, Proc, VmFlags};
-use isotherm_units::{Addr, PageNo, PmdNo};
+use isotherm_units::{Addr, PAGES_PER_PMD, PmdNo};
 use shared_mapping::SharedMapping;
 use std::collections::HashMap;
 use std::io;
@@ -195,13 +195,25 @@ fn gib_addresses(maps: &[MapEntry]) -> Vec<Addr> {
     addresses
 }
 
-/// The pages of a huge range that lie in mappings of a kind.
-fn pages_in(maps: &[MapEntry], pmd: PmdNo, wanted: impl Fn(&MapEntry) -> bool) -> Mask {
+/// The mappings in a huge range.
+fn within(maps: &[MapEntry], pmd: PmdNo) -> impl Iterator<Item = &MapEntry> {
     let range = pmd.range();
     let first = maps.partition_point(|m| m.range.end <= range.start);
-    let within = maps[first..].iter().take_while(|m| m.range.start < range.end);
-    let parts = within.filter(|m| wanted(m)).filter_map(|m| m.range.intersect(range));
-    parts.flat_map(|part| part.start.page().0..part.end.page().0).map(|page| PageNo(page).index_in_pmd()).collect()
+    maps[first..].iter().take_while(move |m| m.range.start < range.end)
+}
+
+/// The pages of a huge range that lie in a mapping.
+fn pages_of(map: &MapEntry, pmd: PmdNo) -> Mask {
+    let index = |addr: Addr| {
+        let pages = addr.page().0.saturating_sub(pmd.page(0).0);
+        usize::try_from(pages).map_or(PAGES_PER_PMD, |pages| pages.min(PAGES_PER_PMD))
+    };
+    Mask::of_range(index(map.range.start)..index(map.range.end))
+}
+
+/// The pages of a huge range that lie in mappings of a kind.
+fn pages_in(maps: &[MapEntry], pmd: PmdNo, wanted: impl Fn(&MapEntry) -> bool) -> Mask {
+    within(maps, pmd).filter(|m| wanted(m)).fold(Mask::NONE, |pages, m| pages | pages_of(m, pmd))
 }
 
 /// The pages of what only the kernel maps, such as `[vdso]`, by huge range.

@@ -7,7 +7,7 @@ use isotherm_heat::source::{BitsSink, Progress};
 use isotherm_heat::{Mask, PmdBits};
 use isotherm_sys::clock;
 use isotherm_sys::proc::MapEntry;
-use isotherm_units::{Addr, AddrRange, PAGES_PER_PMD, PmdNo};
+use isotherm_units::{Addr, AddrRange, PAGES_PER_PMD, PageNo, PmdNo};
 use std::time::Duration;
 
 impl PageTable {
@@ -131,11 +131,15 @@ impl PageTable {
         pmds: &[PmdNo],
         each: &mut dyn FnMut(Option<u64>),
     ) -> Result<(), Error> {
-        let Some(pagemap) = &self.target(pid)?.pagemap else { return Ok(()) };
+        let attached = self.target(pid)?;
+        let Some(pagemap) = &attached.pagemap else { return Ok(()) };
+        let is_kernel_made = |page: PageNo| {
+            attached.kernel_made.iter().any(|(pmd, pages)| *pmd == page.pmd() && pages.has(page.index_in_pmd()))
+        };
         for run in pmds.chunk_by(|a, b| a.next() == *b) {
             let range = AddrRange::new(run[0].addr(), run[run.len() - 1].next().addr());
-            for (_, entry) in pagemap.read(range).map_err(|e| io_error("pagemap", pid, e))? {
-                if entry.is_present() && !entry.is_exclusive() {
+            for (page, entry) in pagemap.read(range).map_err(|e| io_error("pagemap", pid, e))? {
+                if entry.is_present() && !entry.is_exclusive() && !is_kernel_made(page) {
                     each(entry.frame());
                 }
             }

@@ -1,13 +1,13 @@
 //! Clears a whole process: through `clear_refs`, which clears what advice does not, or by aging its cgroup.
 
-use super::{AGING_TRIES, ClearBy, ESRCH, PMDS_PER_ADVICE, PageTable, memcg_of};
+use super::{AGING_TRIES, ClearBy, ESRCH, PMDS_PER_ADVICE, PageTable, memcg_of, pages_in, within};
 use crate::Error;
-use isotherm_heat::PmdBits;
 use isotherm_heat::source::{Clear, ClearedProcess};
+use isotherm_heat::{Mask, PmdBits};
 use isotherm_sys::clear_refs;
 use isotherm_sys::clock;
 use isotherm_sys::proc::MapEntry;
-use isotherm_units::{Addr, AddrRange, PmdNo};
+use isotherm_units::{AddrRange, PmdNo};
 use std::collections::HashMap;
 use std::io;
 
@@ -23,20 +23,22 @@ impl PageTable {
             ClearBy::Auto | ClearBy::Refs => {}
         }
         let maps = &self.target(pid)?.maps;
-        let of_file = |anchor: &Option<Addr>| anchor.and_then(|a| maps.find(a)).is_some_and(|m| !m.is_anonymous());
-        let mut partly = Vec::new();
-        let (which, mut pmds): (_, Vec<PmdNo>) = if Self::anchors(maps.entries(), stuck).iter().all(of_file) {
-            let anchors = Self::anchors(maps.entries(), all);
-            let holds_file = |pmd: &PmdNo| {
-                let first = maps.entries().partition_point(|m| m.range.end <= pmd.addr());
-                let within = maps.entries()[first..].iter().take_while(|m| m.range.start < pmd.next().addr());
-                within.into_iter().any(|m| !m.is_anonymous())
-            };
-            let mixed = all.iter().zip(&anchors).filter(|(pmd, a)| !of_file(a) && holds_file(pmd));
-            partly = mixed.map(|(pmd, _)| *pmd).collect();
-            (clear_refs::Clear::File, all.iter().zip(&anchors).filter(|(_, a)| of_file(a)).map(|(b, _)| *b).collect())
+        let maps = maps.entries();
+        let of_files = |pmd: PmdNo| pages_in(maps, pmd, |m| !m.is_anonymous());
+        let (mut pmds, mut partly) = (Vec::new(), Vec::new());
+        // Libraries may lie behind a stack of a thread: what is stuck there are their pages.
+        let which = if stuck.iter().all(|pmd| !of_files(*pmd).is_empty()) {
+            for pmd in all {
+                match of_files(*pmd) {
+                    Mask::NONE => {}
+                    _ if pages_in(maps, *pmd, MapEntry::is_anonymous).is_empty() => pmds.push(*pmd),
+                    pages => partly.push((*pmd, pages)),
+                }
+            }
+            clear_refs::Clear::File
         } else {
-            (clear_refs::Clear::All, all.to_vec())
+            pmds.extend(all);
+            clear_refs::Clear::All
         };
         let began = clock::monotonic_ns();
         let failed = |source: io::Error| match source.raw_os_error() {
@@ -65,9 +67,9 @@ impl PageTable {
     /// tried again. In other memory, a huge range counts as not cleared if most of it was skipped.
     fn age_process(&mut self, pid: u32, all: &[PmdNo]) -> Result<ClearedProcess, Error> {
         let private: Vec<bool> = {
-            let maps = &self.target(pid)?.maps;
-            let of = |anchor: Option<Addr>| anchor.and_then(|a| maps.find(a)).is_some_and(is_private);
-            Self::anchors(maps.entries(), all).into_iter().map(of).collect()
+            let maps = self.target(pid)?.maps.entries();
+            let is_private = |pmd: &PmdNo| within(maps, *pmd).filter(|m| m.is_monitorable()).all(is_private);
+            all.iter().map(is_private).collect()
         };
         let mut tries = 0;
         loop {
