@@ -90,7 +90,7 @@ pub(crate) fn run(mut args: impl Iterator<Item = String>) -> Result<()> {
 /// Reads all that this process has mapped of files, so that it is resident.
 fn touch_files() -> Result<()> {
     let memory = File::open("/proc/self/mem").context("open our own memory")?;
-    let mut page = [0; PAGE_SIZE as usize];
+    let mut page = vec![0; usize::try_from(PAGE_SIZE)?];
     for mapping in Proc::default().maps(std::process::id())?.iter().filter(|mapping| !mapping.is_anonymous()) {
         for start in (mapping.range.start.0..mapping.range.end.0).step_by(page.len()) {
             // What lies behind the end of a file cannot be read, and is not resident.

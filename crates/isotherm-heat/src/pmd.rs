@@ -14,14 +14,14 @@
 //! Huge ranges with one state for all their pages are in `uniform`. Between checks the others are packed (`packed`).
 
 mod packed;
+mod timing;
 
 pub use packed::PackedHeat;
+pub(crate) use timing::{Flags, Timing};
 
 use crate::idle::IdleBefore;
-use crate::moment::Moment;
-use crate::survey::{Rank, Sketch};
+use crate::survey::Sketch;
 use crate::{Interval, Mask};
-use bitflags::bitflags;
 
 /// Nanoseconds of monitor time.
 pub type Ns = u64;
@@ -145,133 +145,6 @@ pub(crate) fn updated(old: Interval, observed: f64) -> Interval {
     match old.octaves() {
         Some(o) if (o - observed).abs() < CHANGE_OCTAVES => Interval::from_octaves((o + observed) / 2.0),
         _ => Interval::from_octaves(observed),
-    }
-}
-
-/// When a huge range needs its next read or clear, and how fast its clears back off, in 16 bytes. Decided in `target`.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Timing {
-    next_read: Moment,
-    next_clear: Moment,
-    /// Retouches expected that were neither seen nor given up yet: the lower [`RESERVED_BITS`]. Above them its rank in the queue of first
-    /// checks, or 0.
-    waits: u16,
-    /// Reads since the clear: the lower [`STEP_BITS`]. Above them log2 of the seconds to the next routine check.
-    pace: u8,
-    pub flags: Flags,
-}
-
-/// A huge range has no more pages than this.
-const MOST_RESERVED: u16 = 512;
-const RESERVED_BITS: u32 = 13;
-const STEP_BITS: u32 = 5;
-const _: () = assert!(size_of::<Timing>() == 16);
-
-bitflags! {
-    /// What holds of a huge range, in one byte: there is a [`Timing`] for each 2 MiB of each target.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub(crate) struct Flags: u8 {
-        /// A queue of clears has an entry for `next_clear`.
-        const QUEUED = 1 << 0;
-        /// It is checked before ranges of which nothing unexpected was seen.
-        const URGENT = 1 << 1;
-        /// It was assumed to be idle when it was cleared for the first time.
-        const ASSUMED_IDLE = 1 << 2;
-        /// Was cleared at least once.
-        const CHECKED = 1 << 3;
-        /// Much of it came since, and waits for its first check.
-        const RENEWED = 1 << 4;
-        /// Cannot be cleared: hugetlb, or shared in a way that nothing here reaches.
-        const UNCLEARABLE = 1 << 5;
-        /// The last clear reached none of its pages.
-        const STUCK = 1 << 6;
-    }
-}
-
-impl Timing {
-    /// Whether any of `flags` holds.
-    pub fn is(&self, flags: Flags) -> bool {
-        self.flags.intersects(flags)
-    }
-
-    /// When it is read next. 0: no read is planned.
-    pub fn next_read(&self) -> Ns {
-        self.next_read.ns()
-    }
-
-    /// Plans a read at `at`. Returns when that is, to the microsecond: this is what a queue has to say.
-    pub fn plan_read(&mut self, at: Ns) -> Ns {
-        self.next_read = Moment::of(at);
-        self.next_read.ns()
-    }
-
-    /// Whether a read at `at` is what is planned. If so, it is no longer.
-    pub fn claim_read(&mut self, at: Ns) -> bool {
-        let is_planned = self.next_read.ns() == at && at != 0;
-        if is_planned {
-            self.next_read = Moment::default();
-        }
-        is_planned
-    }
-
-    /// When it may be cleared again. 0: at any time.
-    pub fn next_clear(&self) -> Ns {
-        self.next_clear.ns()
-    }
-
-    /// Plans a clear at `at`, for which a queue has an entry if `queued`. Returns when that is, to the microsecond.
-    pub fn plan_clear(&mut self, at: Ns, queued: bool) -> Ns {
-        self.next_clear = Moment::of(at);
-        self.flags.set(Flags::QUEUED, queued);
-        self.next_clear.ns()
-    }
-
-    /// In which order it waits for its first check, if it does.
-    pub fn rank(&self) -> Option<Rank> {
-        Rank::ALL.into_iter().nth(usize::from(self.waits >> RESERVED_BITS).checked_sub(1)?)
-    }
-
-    pub fn set_rank(&mut self, rank: Option<Rank>) {
-        let rank = rank.map_or(0, |rank| 1 + rank as u16);
-        self.waits = rank << RESERVED_BITS | self.reserved();
-    }
-
-    /// Retouches expected that were neither seen nor given up yet.
-    pub fn reserved(&self) -> u16 {
-        self.waits & ((1 << RESERVED_BITS) - 1)
-    }
-
-    /// At most so many can be reserved as a huge range has pages. Returns how many are.
-    pub fn set_reserved(&mut self, retouches: u64) -> u16 {
-        let reserved = u16::try_from(retouches).map_or(MOST_RESERVED, |retouches| retouches.min(MOST_RESERVED));
-        self.waits = self.waits >> RESERVED_BITS << RESERVED_BITS | reserved;
-        reserved
-    }
-
-    /// Reads since the clear: the next is at twice the distance.
-    pub fn step(&self) -> u8 {
-        self.pace & ((1 << STEP_BITS) - 1)
-    }
-
-    /// Sets it. Beyond 31 it is 31.
-    pub fn set_step(&mut self, step: u8) {
-        self.pace = self.pace >> STEP_BITS << STEP_BITS | step.min((1 << STEP_BITS) - 1);
-    }
-
-    /// log2 of the seconds to the next routine check: at most [`crate::target::MAX_BACKOFF`].
-    pub fn backoff(&self) -> u8 {
-        self.pace >> STEP_BITS
-    }
-
-    pub fn set_backoff(&mut self, backoff: u8) {
-        self.pace = backoff << STEP_BITS | self.step();
-    }
-
-    /// Whether it was not checked before. It is now.
-    pub fn first_checked(&mut self) -> bool {
-        let first = !self.is(Flags::CHECKED);
-        self.flags.insert(Flags::CHECKED);
-        first
     }
 }
 
@@ -626,27 +499,6 @@ mod tests {
 
     const MS: Ns = 1_000_000;
     const S: Ns = 1_000_000_000;
-
-    #[test]
-    fn what_shares_a_word_does_not_change_its_neighbours() {
-        let mut timing = Timing::default();
-        let of = |t: &Timing| (t.rank(), t.reserved(), t.step(), t.backoff());
-        assert_eq!(of(&timing), (None, 0, 0, 0));
-        for (rank, reserved, step, backoff) in
-            [(4, 512, 31, 7), (0, 1, 16, 4), (2, 511, 1, 1), (1, 0, 0, 7), (3, 512, 31, 0)]
-        {
-            let rank = Some(Rank::ALL[rank]);
-            timing.set_rank(rank);
-            timing.set_step(step);
-            timing.set_backoff(backoff);
-            assert_eq!(u64::from(timing.set_reserved(reserved)), reserved);
-            assert_eq!(of(&timing), (rank, u16::try_from(reserved).unwrap(), step, backoff));
-        }
-        timing.set_rank(None);
-        timing.set_step(200);
-        assert_eq!((timing.set_reserved(70_000), of(&timing)), (512, (None, 512, 31, 0)));
-        assert!(Rank::ALL.is_sorted());
-    }
 
     /// Interval by page, from runs, which have to be in order and disjoint.
     fn effective(b: &PageHeat, now: Ns) -> [Interval; 512] {
