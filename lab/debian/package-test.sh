@@ -211,6 +211,13 @@ server_starts() {
     is_active isotherm-serve || { systemctl start isotherm-serve && echo "started by this test" ; } || fail "$(log_of isotherm-serve -n 3 | tail -n 1)" || return
     service_is_active isotherm-serve
 }
+server_reloads() {
+    local before
+    before=$(pid_of isotherm-serve)
+    systemctl reload isotherm-serve || fail "systemctl reload failed: $(log_of isotherm-serve -n 1)" || return
+    within 20 eval 'log_of isotherm-serve -n 20 | grep -q "were read again"' || fail "the journal has no word of it: $(log_of isotherm-serve -n 1)" || return
+    { is_active isotherm-serve && [ "$(pid_of isotherm-serve)" = "$before" ]; } || fail "the reload replaced the process"
+}
 # The token is where the unit says: the path is that of the server's own view of the file system.
 token() {
     local pid file
@@ -245,6 +252,7 @@ work() {
     check "hot memory of redis is collapsed" redis_collapses
     check "isotherm-serve.service is active" server_starts &&
         check "metrics of redis are scraped" metrics_are_scraped
+    check "the server reads its files again" server_reloads
     check "metrics ask for the token" token_is_asked_for
     check "the server has no capability and is not root" server_has_no_rights
     kill "$(cat $state/load)" 2>/dev/null

@@ -88,6 +88,11 @@ impl Rollup {
         }
     }
 
+    /// Names services by other rules from the next snapshot on. The interval that is open then has rows by both.
+    pub fn set_rules(&mut self, rules: Rules) {
+        self.services = Services::new(rules);
+    }
+
     /// Takes back rows that [`Rollup::rows_closed`] returned before a crash. Their time is not covered again.
     pub fn restore(&mut self, batch: RowBatch) {
         let end_unix_ns = u64::try_from(batch.time_s()).unwrap_or_default() * 1_000_000_000 + INTERVAL_NS;

@@ -5,6 +5,7 @@
 
 use crate::hosts::HostNames;
 use crate::reply::Problem;
+use crate::secrets::Current;
 use crate::token::Token;
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Uri, header};
 
@@ -14,7 +15,7 @@ pub struct Gate {
     /// Our names.
     pub names: HostNames,
     /// `None`: everybody.
-    pub token: Option<Token>,
+    pub token: Current<Option<Token>>,
     /// The scheme of our pages is https.
     pub is_tls: bool,
 }
@@ -71,7 +72,7 @@ impl Gate {
     fn admit_scrape(&self, headers: &HeaderMap) -> Result<Wanted, Problem> {
         let given = only(headers, header::AUTHORIZATION).and_then(|value| value.split_once(' '));
         let given = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token.trim());
-        let may = self.token.as_ref().is_none_or(|token| given.is_some_and(|given| token.is(given)));
+        let may = self.token.get().is_none_or(|token| given.is_some_and(|given| token.is(given)));
         if may {
             return Ok(Wanted::Path("metrics".into()));
         }
@@ -81,7 +82,7 @@ impl Gate {
 
     fn below_base<'a>(&self, path: &'a str) -> Option<&'a str> {
         let path = path.strip_prefix('/')?;
-        let Some(token) = &self.token else { return Some(path) };
+        let Some(token) = self.token.get() else { return Some(path) };
         let (given, rest) = path.split_once('/')?;
         token.is(given).then_some(rest)
     }
@@ -104,7 +105,11 @@ mod tests {
     use axum::response::IntoResponse;
 
     fn gate(token: Option<&Token>) -> Gate {
-        Gate { names: HostNames::new("127.0.0.1".parse().unwrap(), &[]), token: token.cloned(), is_tls: false }
+        Gate {
+            names: HostNames::new("127.0.0.1".parse().unwrap(), &[]),
+            token: Current::new(token.cloned()),
+            is_tls: false,
+        }
     }
 
     fn status(gate: &Gate, method: Method, path: &str, headers: &[(&'static str, &str)]) -> Result<Wanted, u16> {

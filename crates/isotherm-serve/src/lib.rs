@@ -19,7 +19,7 @@
 //! | `moment`, `history`, `footprint`, `merge`, `layout` | what is kept, and thinned |
 //! | `tile` | heat maps as bytes |
 //! | `metrics` | the table of metrics, and all that is made from it |
-//! | `gate`, `hosts`, `token` | who may read |
+//! | `gate`, `hosts`, `token`, `secrets` | who may read; what SIGHUP replaces |
 //! | `api`, `reply`, `web`, `bodies` | answers, and their memory |
 //! | `app`, `net` | the way of a request; connections and their limits |
 
@@ -43,6 +43,7 @@ mod moment;
 mod net;
 mod recording;
 mod reply;
+mod secrets;
 mod state;
 mod sums;
 mod tile;
@@ -58,13 +59,16 @@ use isotherm_record::Recording;
 use isotherm_sandbox::Files;
 use isotherm_systemd::{Manager, Priority, messages};
 use metrics::render::Extent;
+use secrets::Secrets;
 use state::{Builder, State};
+use std::convert::Infallible;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use token::Token;
+use tokio::io::AsyncReadExt as _;
 use tokio::sync::oneshot;
 
 /// Threads that answer, besides the one that reads snapshots and those that render tiles.
@@ -88,24 +92,21 @@ pub fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     let source = Source::open(args)?;
-    let token = match &args.token_file {
-        _ if args.no_token => None,
-        Some(path) => Some(Token::from_file(path)?),
-        None => Some(Token::random()?),
-    };
-    let tls =
-        args.tls_cert.as_deref().zip(args.tls_key.as_deref()).map(|(cert, key)| net::tls(cert, key)).transpose()?;
+    let secrets = Secrets::open(args)?;
     let listener = net::listen(args.address())?;
     let signals = isotherm_systemd::end_signals().context("handle signals")?;
+    // One that a monitor has started ends with it, and is not known to whom sends signals.
+    let hangups = if args.ends_with_parent.is_some() { None } else { isotherm_systemd::reload_signals()? };
     let at = listener.local_addr().context("find out the port")?;
-    announce(&address_line(at, tls.is_some(), token.as_ref(), args.token_file.as_deref()));
+    let is_tls = secrets.tls.is_some();
+    announce(&address_line(at, is_tls, secrets.token.get().as_ref(), args.token_file.as_deref()));
     let manager = Manager::of_this_process();
     if !args.no_sandbox {
-        confine(&source);
+        confine(&source, hangups.as_ref().map(|_| secrets.folders()).unwrap_or_default());
     }
     let state = Arc::new(State::default());
     let ended = start_feed(source, args, Arc::clone(&state))?;
-    let gate = Gate { names: HostNames::new(args.address().ip, &args.host), token, is_tls: tls.is_some() };
+    let gate = Gate { names: HostNames::new(args.address().ip, &args.host), token: secrets.token.clone(), is_tls };
     let service = Service::new(App::new(state, gate));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
@@ -113,11 +114,13 @@ pub fn run(args: &Args) -> Result<()> {
         .enable_all()
         .build()
         .context("start threads that answer")?;
-    manager.ready(&format!("listening on {at}"));
+    let status = format!("listening on {at}");
+    manager.ready(&status);
     let outcome = runtime.block_on(async {
         tokio::select! {
             never = signs_of_life(&manager) => match never {},
-            served = net::serve(listener, tls, service) => served.map(|never| match never {}),
+            never = read_again(hangups, &secrets, &manager, &status) => match never {},
+            served = net::serve(listener, secrets.tls.clone(), service) => served.map(|never| match never {}),
             ended = wait_for(ended) => ended,
             asked = end::first(signals) => asked,
         }
@@ -197,9 +200,11 @@ fn announce(line: &str) {
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// From here on: no file but those of a recording, no new connection, no program, no capability.
-fn confine(source: &Source) {
-    let in_force = isotherm_sandbox::server_only(&source.files());
+/// From here on: no file but those of a recording and in `folders`, no new connection, no program, no capability.
+fn confine(source: &Source, folders: Vec<PathBuf>) {
+    let mut files = source.files();
+    files.read.extend(folders);
+    let in_force = isotherm_sandbox::server_only(&files);
     for what in in_force.shortfalls("the server") {
         messages::print(PROGRAM, Priority::Warning, &what);
     }
@@ -218,12 +223,30 @@ fn start_feed(source: Source, args: &Args, state: Arc<State>) -> Result<oneshot:
 }
 
 /// Shows the service manager that this runtime goes on.
-async fn signs_of_life(manager: &Manager) -> std::convert::Infallible {
+async fn signs_of_life(manager: &Manager) -> Infallible {
     let Some(period) = manager.period() else { return std::future::pending().await };
     loop {
         manager.alive();
         tokio::time::sleep(period).await;
     }
+}
+
+/// Reads the token and the certificates again at each byte of `hangups`.
+async fn read_again(hangups: Option<UnixStream>, secrets: &Secrets, manager: &Manager, status: &str) -> Infallible {
+    let hangups = hangups.and_then(|stream| tokio::net::UnixStream::from_std(stream).ok());
+    let Some(mut hangups) = hangups else { return std::future::pending().await };
+    while hangups.read_u8().await.is_ok() {
+        manager.reloading(isotherm_sys::clock::monotonic_ns());
+        match secrets.read_again() {
+            Ok(()) => messages::print(PROGRAM, Priority::Notice, "the token and the certificates were read again"),
+            Err(error) => {
+                let what = format!("{error:#}; those from before stay in force");
+                messages::print(PROGRAM, Priority::Warning, &what);
+            }
+        }
+        manager.ready(status);
+    }
+    std::future::pending().await
 }
 
 /// Waits until the server has to end.

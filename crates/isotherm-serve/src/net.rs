@@ -6,6 +6,7 @@
 
 use crate::app::Service;
 use crate::args::{Address, PORT};
+use crate::secrets::Current;
 use anyhow::{Context, Result};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -82,9 +83,12 @@ pub fn tls(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>> {
 }
 
 /// Serves until the process ends.
-pub async fn serve(listener: TcpListener, tls: Option<Arc<ServerConfig>>, service: Service) -> Result<Infallible> {
+pub async fn serve(
+    listener: TcpListener,
+    tls: Option<Current<Arc<ServerConfig>>>,
+    service: Service,
+) -> Result<Infallible> {
     let listener = tokio::net::TcpListener::from_std(listener).context("wait for connections")?;
-    let tls = tls.map(TlsAcceptor::from);
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -92,7 +96,7 @@ pub async fn serve(listener: TcpListener, tls: Option<Arc<ServerConfig>>, servic
             continue;
         };
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else { continue };
-        let (service, tls) = (service.clone(), tls.clone());
+        let (service, tls) = (service.clone(), tls.as_ref().map(|tls| TlsAcceptor::from(tls.get())));
         tokio::spawn(async move {
             let _ = stream.set_nodelay(true);
             match tls {

@@ -24,10 +24,15 @@ impl Token {
         Ok(Token(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// The one in a file that only its owner may read. Writes a new one if there is no such file.
+    /// The one in a file that only its owner may read.
+    pub fn read(path: &Path) -> Result<Token> {
+        let text = fs::read_to_string(path).with_context(|| format!("read the token in {}", path.display()))?;
+        Token::checked(path, text.trim())
+    }
+
+    /// The same. Writes a new one if there is no such file.
     pub fn from_file(path: &Path) -> Result<Token> {
-        match fs::read_to_string(path) {
-            Ok(text) => Token::checked(path, text.trim()),
+        match fs::symlink_metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let token = Token::random()?;
                 let doing = || format!("write a token to {}", path.display());
@@ -36,7 +41,7 @@ impl Token {
                 writeln!(file, "{}", token.0).with_context(doing)?;
                 Ok(token)
             }
-            Err(error) => Err(error).with_context(|| format!("read the token in {}", path.display())),
+            _ => Token::read(path),
         }
     }
 

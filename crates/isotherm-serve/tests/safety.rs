@@ -6,8 +6,8 @@ mod support;
 use rustix::process::Resource;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use support::{Bench, PATIENCE, region, snapshot, wait_until};
 
@@ -321,37 +321,89 @@ fn a_pair_of_sockets_is_enough_and_its_end_is_no_failure() {
     assert_eq!(status.unwrap().code(), Some(0));
 }
 
+/// Makes a certificate and its key, if openssl is there.
+fn certify(cert: &str, key: &str) -> bool {
+    let made = Command::new("openssl")
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
+        .args(["-subj", "/CN=localhost", "-keyout", key, "-out", cert])
+        .output();
+    made.is_ok_and(|made| made.status.success())
+}
+
+fn over_tls(at: &str, cert: &str, args: &[&str]) -> String {
+    ask_over_tls(at, cert, args, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
+}
+
+/// What a server answers that has this certificate, and nothing if it has another.
+fn ask_over_tls(at: &str, cert: &str, args: &[&str], request: &str) -> String {
+    let mut client = Command::new("openssl")
+        .args(["s_client", "-connect", at, "-CAfile", cert, "-verify_return_error", "-quiet"])
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut stdin = client.stdin.take().unwrap();
+    // It may refuse before it reads.
+    let _ = write!(stdin, "{request}Connection: close\r\n\r\n");
+    let done = client.wait_with_output().unwrap();
+    drop(stdin);
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
+#[test]
+fn the_token_and_the_certificate_are_read_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let write = |token: &str| {
+        let made = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path("new"));
+        made.unwrap().write_all(token.as_bytes()).unwrap();
+        std::fs::rename(path("new"), path("token")).unwrap();
+    };
+    if !certify(&path("cert"), &path("key")) || !certify(&path("next"), &path("next-key")) {
+        println!("skipped: needs openssl");
+        return;
+    }
+    write("first-token-of-ours");
+    let of = ["--token-file", &path("token"), "--tls-cert", &path("cert"), "--tls-key", &path("key")];
+    let mut bench = Bench::start_with(&of, |command| _ = command.stdin(Stdio::null()).stderr(Stdio::piped()));
+    let mut said = BufReader::new(bench.server.stderr.take().unwrap()).lines();
+    let mut hang_up = |says: &str| {
+        let pid = rustix::process::Pid::from_child(&bench.server);
+        rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+        let found = said.by_ref().map_while(Result::ok).any(|line| line.contains(says));
+        assert!(found, "it did not say {says:?}");
+    };
+    let status = |cert: &str, token: &str| {
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n");
+        ask_over_tls(&bench.at, &path(cert), &[], &request).get(9..12).map(str::to_owned)
+    };
+    let is = |status: Option<String>, may: bool| status.is_some_and(|status| (status != "401") == may);
+    assert!(is(status("cert", "first-token-of-ours"), true) && is(status("cert", "second-token-of-ours"), false));
+    write("second-token-of-ours");
+    for (new, of) in [("next", "cert"), ("next-key", "key")] {
+        std::fs::copy(path(new), path("copy")).unwrap();
+        std::fs::rename(path("copy"), path(of)).unwrap();
+    }
+    hang_up("were read again");
+    assert!(is(status("next", "second-token-of-ours"), true) && is(status("next", "first-token-of-ours"), false));
+    write("short");
+    hang_up("stay in force");
+    assert!(is(status("next", "second-token-of-ours"), true));
+}
+
 #[test]
 fn tls_serves_and_plain_text_gets_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-    let made = Command::new("openssl")
-        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"])
-        .args(["-subj", "/CN=localhost", "-keyout", &path("key"), "-out", &path("cert")])
-        .output();
-    if !made.is_ok_and(|made| made.status.success()) {
+    if !certify(&path("cert"), &path("key")) {
         println!("skipped: needs openssl");
         return;
     }
     let bench = Bench::start(&["--tls-cert", &path("cert"), "--tls-key", &path("key"), "--no-token"]);
     assert_eq!(bench.get("").status, 0, "no answer without TLS");
-    let client = |args: &[&str]| {
-        let mut client = Command::new("openssl")
-            .args(["s_client", "-connect", &bench.at, "-CAfile", &path("cert"), "-verify_return_error", "-quiet"])
-            .args(args)
-            .stdin(std::process::Stdio::piped())
-            .stdout(std::process::Stdio::piped())
-            .stderr(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
-        let request = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-        let mut stdin = client.stdin.take().unwrap();
-        // It may refuse before it reads.
-        let _ = stdin.write_all(request.as_bytes());
-        let done = client.wait_with_output().unwrap();
-        drop(stdin);
-        String::from_utf8_lossy(&done.stdout).into_owned()
-    };
+    let client = |args: &[&str]| over_tls(&bench.at, &path("cert"), args);
     for version in ["-tls1_2", "-tls1_3"] {
         assert!(client(&[version]).starts_with("HTTP/1.1 200 OK"), "{version}");
     }

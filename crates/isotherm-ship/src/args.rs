@@ -43,7 +43,7 @@ pub struct Args {
     /// A file of credentials and settings of the store, lines of NAME=value, which win over the environment
     #[arg(long, value_name = "FILE")]
     pub credentials: Option<PathBuf>,
-    /// Settings (TOML) with rules for the names of services, as `isotherm rollup` takes them
+    /// Settings (TOML) with rules for the names of services, as `isotherm rollup` takes them. SIGHUP reads them again, and the credentials
     #[arg(long, value_name = "FILE")]
     pub settings: Option<PathBuf>,
     /// Snapshots that come more often than this are joined before they are added up

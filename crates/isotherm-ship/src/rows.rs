@@ -36,6 +36,11 @@ impl Rows {
         Rows { rollup: Rollup::new(host, rules, options), thin, host: key, boot }
     }
 
+    /// Names services by other rules from the next snapshot on.
+    pub fn set_rules(&mut self, rules: Rules) {
+        self.rollup.set_rules(rules);
+    }
+
     /// A batch for each interval.
     fn batches(&self, rows: Vec<RowBatch>) -> Result<Vec<Batch>, String> {
         let mut by_time: BTreeMap<u64, Vec<RowBatch>> = BTreeMap::new();

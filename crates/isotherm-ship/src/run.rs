@@ -14,6 +14,7 @@ use crate::shipper::Shipper;
 use crate::spool::{ObjectId, Spool};
 use crate::store::{self, Put, Settings, Store, To};
 use anyhow::{Context, Result, bail};
+use isotherm_rollup::service::Rules;
 use isotherm_sandbox::{Files, Reach};
 use isotherm_stream::Message;
 use isotherm_systemd::{Manager, Priority, messages};
@@ -55,13 +56,11 @@ pub fn ship(args: &Args, spool: &Path, to: &To) -> Result<()> {
     rustix::process::umask(umask | rustix::fs::Mode::WGRP | rustix::fs::Mode::WOTH);
     let manager = Manager::of_this_process();
     let signals = isotherm_systemd::end_signals().context("handle signals")?;
-    let mut settings = Settings::from_environment(
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
-    );
-    if let Some(path) = &args.credentials {
-        settings.add_file(path).map_err(anyhow::Error::msg)?;
-    }
-    let rules = rows::read_rules(args.settings.as_deref())?;
+    let inputs = Inputs::of(args)?;
+    // `--once` reads nothing for so long that it could change.
+    let hangups = if args.connect.is_some() { isotherm_systemd::reload_signals()? } else { None };
+    let settings = inputs.settings()?;
+    let rules = inputs.rules()?;
     let host = host::read()?;
     let now = clock::now();
     let opened = Spool::open(spool, args.spool_size)?;
@@ -75,16 +74,16 @@ pub fn ship(args: &Args, spool: &Path, to: &To) -> Result<()> {
         .context("start a runtime")?;
     let store = Store::open(to, &settings, args.timeout)?;
     if !args.no_sandbox {
-        confine(&spool, &store, &settings, args.credentials.as_deref());
+        confine(&spool, &store, &settings, &inputs);
     }
     let hash = crate::hash(host.key.as_bytes());
     let rows = Rows::new(host, rules, opened.covered_until_unix_ns(), args.every);
     let shipper = Shipper::new(rows, opened, Planner::new(args.plan(), hash), random()?, now);
-    manager.ready(&format!("sending to {}", to.name()));
-    let mut running = Running { shipper, store, puts: JoinSet::new(), spool, to: to.name(), written_ns: 0, manager };
+    let mut running = Running { shipper, store, puts: JoinSet::new(), spool, to, inputs, written_ns: 0, manager };
+    running.ready();
     let outcome = runtime.block_on(async {
         match connect {
-            Some(path) => running.follow(path, signals).await,
+            Some(path) => running.follow(path, signals, hangups).await,
             None => running.once(signals).await,
         }
     });
@@ -96,19 +95,25 @@ pub fn ship(args: &Args, spool: &Path, to: &To) -> Result<()> {
 }
 
 /// A shipper and its edges.
-struct Running {
+struct Running<'a> {
     shipper: Shipper<Rows>,
     store: Store,
     puts: Puts,
     spool: PathBuf,
-    to: String,
+    to: &'a To,
+    inputs: Inputs,
     /// When the status was written.
     written_ns: u64,
     manager: Manager,
 }
 
-impl Running {
-    async fn follow(&mut self, path: PathBuf, signals: UnixStream) -> Result<()> {
+impl Running<'_> {
+    fn ready(&self) {
+        self.manager.ready(&format!("sending to {}", self.to.name()));
+    }
+
+    async fn follow(&mut self, path: PathBuf, signals: UnixStream, hangups: Option<UnixStream>) -> Result<()> {
+        let mut hangups = hangups.map(tokio::net::UnixStream::from_std).transpose().context("wait for signals")?;
         let mut events = feed::start(path).context("start a thread that reads snapshots")?;
         let first = first(signals);
         tokio::pin!(first);
@@ -125,9 +130,27 @@ impl Running {
                 }
                 event = events.recv() => self.event(event)?,
                 Some(put) = self.puts.join_next() => self.put(put)?,
+                () = next(&mut hangups) => self.read_again(),
                 () = tokio::time::sleep(wait) => {}
             }
         }
+    }
+
+    /// Takes in rules and credentials that have changed. If they cannot be read, those before stay in force.
+    fn read_again(&mut self) {
+        self.manager.reloading(clock::now().mono_ns);
+        match self.inputs.read(self.to) {
+            Ok((rules, store)) => {
+                self.shipper.roll().set_rules(rules);
+                self.store = store;
+                messages::print(PROGRAM, Priority::Notice, "the rules and the credentials were read again");
+            }
+            Err(error) => {
+                let what = format!("{error:#}; those from before stay in force");
+                messages::print(PROGRAM, Priority::Warning, &what);
+            }
+        }
+        self.ready();
     }
 
     /// Sends what there is.
@@ -198,9 +221,64 @@ impl Running {
         self.written_ns = now.mono_ns;
         let mut status = self.shipper.status(now).clone();
         status.pid = std::process::id();
-        status.to.clone_from(&self.to);
+        status.to = self.to.name();
         // Nobody may read it, and the spool has what matters.
         let _ = status.write(&self.spool);
+    }
+}
+
+/// What can be read again.
+#[derive(Debug)]
+struct Inputs {
+    settings: Option<PathBuf>,
+    credentials: Option<PathBuf>,
+    timeout: Duration,
+}
+
+impl Inputs {
+    fn of(args: &Args) -> Result<Inputs> {
+        // In the sandbox, relative paths lead nowhere.
+        let absolute = |path: &Option<PathBuf>| path.as_ref().map(std::path::absolute).transpose();
+        let settings = absolute(&args.settings).context("find the settings")?;
+        let credentials = absolute(&args.credentials).context("find the credentials")?;
+        Ok(Inputs { settings, credentials, timeout: args.timeout })
+    }
+
+    /// Settings of the store.
+    fn settings(&self) -> Result<Settings> {
+        let variables = std::env::vars_os();
+        let mut settings = Settings::from_environment(
+            variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
+        );
+        if let Some(path) = &self.credentials {
+            settings.add_file(path).map_err(anyhow::Error::msg)?;
+        }
+        Ok(settings)
+    }
+
+    /// Rules for names of services.
+    fn rules(&self) -> Result<Rules> {
+        rows::read_rules(self.settings.as_deref())
+    }
+
+    fn read(&self, to: &To) -> Result<(Rules, Store)> {
+        Ok((self.rules()?, Store::open(to, &self.settings()?, self.timeout)?))
+    }
+
+    /// The folders in which they lie: what an editor has saved is another file of the same name.
+    fn folders(&self) -> impl Iterator<Item = PathBuf> {
+        [&self.settings, &self.credentials].into_iter().flatten().filter_map(|file| file.parent()).map(Path::to_owned)
+    }
+}
+
+/// Waits for the next signal.
+async fn next(signals: &mut Option<tokio::net::UnixStream>) {
+    let came = match signals {
+        Some(signals) => signals.read_u8().await.is_ok(),
+        None => false,
+    };
+    if !came {
+        std::future::pending::<()>().await;
     }
 }
 
@@ -212,7 +290,7 @@ async fn first(signals: UnixStream) -> Result<()> {
 }
 
 /// From here on: the spool, the store, and sockets that connect; no program, no listener, no capability.
-fn confine(spool: &Path, store: &Store, settings: &Settings, credentials: Option<&Path>) {
+fn confine(spool: &Path, store: &Store, settings: &Settings, inputs: &Inputs) {
     let mut files = Files { read: settings.files(), written: vec![spool.to_owned()] };
     let reach = match store.folder() {
         Some(folder) => {
@@ -227,7 +305,7 @@ fn confine(spool: &Path, store: &Store, settings: &Settings, credentials: Option
             Reach::Network
         }
     };
-    files.read.extend(credentials.map(Path::to_owned));
+    files.read.extend(inputs.folders());
     let in_force = isotherm_sandbox::client_only(&files, reach);
     for what in in_force.shortfalls("it") {
         messages::print(PROGRAM, Priority::Warning, &what);

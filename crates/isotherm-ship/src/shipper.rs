@@ -102,6 +102,11 @@ impl<R: Roll> Shipper<R> {
         shipper
     }
 
+    /// What makes its rows.
+    pub fn roll(&mut self) -> &mut R {
+        &mut self.roll
+    }
+
     /// A snapshot has come.
     pub fn snapshot(&mut self, snapshot: Snapshot, now: Moment) {
         self.status.last_snapshot_unix_ns = snapshot.host.end_unix_ns;

@@ -168,6 +168,35 @@ fn a_restart_in_the_middle_of_an_hour_goes_on_with_it() {
 }
 
 #[test]
+fn rules_are_read_again_and_wrong_ones_change_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    // As an editor saves it: another file of the same name.
+    let write = |name: &str| {
+        let rule = format!("[[service]]\nmatch = '/redis[.]service$'\nname = '{name}'\n");
+        std::fs::write(at("new"), rule).unwrap();
+        std::fs::rename(at("new"), at("settings.toml")).unwrap();
+    };
+    write("before");
+    let (socket, spool, store, settings) = (at("stream.sock"), at("spool"), at("store"), at("settings.toml"));
+    let arguments =
+        ["--connect", &socket, "--spool", &spool, "--to", &store, "--settings", &settings, "--spread", "0s"];
+    let shipper = Shipper::start(&arguments, &[], None);
+    shipper.until_it_says("is the monitor running");
+    write("after");
+    shipper.hang_up("were read again");
+    std::fs::write(&settings, "[[service]]\nmatch = '('").unwrap();
+    shipper.hang_up("stay in force");
+    let monitor = Monitor::start(dir.path());
+    let spool = PathBuf::from(spool);
+    wait_until("all to be sent", || all_is_sent(&spool, &monitor));
+    assert!(shipper.terminate().success());
+    let rows = rows_in(Path::new(&store));
+    let has = |name: &str| rows["wss"].keys().any(|row| row.contains(&format!("\"{name}\"")));
+    assert_eq!(["before", "after", "redis.service", "web.service"].map(has), [false, true, false, true], "{rows:?}");
+}
+
+#[test]
 fn files_of_the_store_can_be_read_by_others_and_those_of_the_spool_cannot() {
     let place = Place::new();
     place.check();

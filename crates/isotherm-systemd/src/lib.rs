@@ -2,7 +2,7 @@
 //!
 //! [`Manager`] speaks `sd_notify(3)`: ready, reloading, stopping, a line of status, and signs of life for the watchdog. [`Pulse`] decides
 //! whether there is life. [`end_signals`] is the other way:
-//! how the manager asks it to end. [`Journal`] sends messages with a priority and fields by the journal's own protocol, and [`messages`] uses it where it is
+//! how the manager asks it to end; [`reload_signals`], to read its settings again. [`Journal`] sends messages with a priority and fields by the journal's own protocol, and [`messages`] uses it where it is
 //! there.
 //!
 //! Crates for both protocols open a socket for each message. Our daemons enter a sandbox that forbids to open any, so sockets are opened and
@@ -19,4 +19,4 @@ mod signals;
 pub use journal::{Journal, Priority};
 pub use manager::{Manager, VARIABLES};
 pub use pulse::Pulse;
-pub use signals::end_signals;
+pub use signals::{end_signals, reload_signals};

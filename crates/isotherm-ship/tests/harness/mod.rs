@@ -117,6 +117,8 @@ impl Shipper {
     pub fn start(arguments: &[&str], environment: &[(&str, String)], stop_at: Option<&str>) -> Shipper {
         let mut command = Command::new(env!("CARGO_BIN_EXE_isotherm-ship"));
         command.args(arguments).envs(environment.iter().cloned()).stderr(Stdio::piped()).stdin(Stdio::null());
+        // At a terminal, SIGHUP ends it.
+        command.stdout(Stdio::null());
         if let Some(at) = stop_at {
             command.env("ISOTHERM_SHIP_STOP_AT", at);
         }
@@ -143,6 +145,19 @@ impl Shipper {
                 Err(_) => assert!(Instant::now() < until, "waited for a point"),
             }
         }
+    }
+
+    /// SIGHUP, and waits for a message with this in it.
+    pub fn hang_up(&self, says: &str) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::HUP).unwrap();
+        self.until_it_says(says);
+    }
+
+    /// Waits for a message with this in it.
+    pub fn until_it_says(&self, what: &str) {
+        let until = Instant::now() + PATIENCE;
+        while !self.lines.recv_timeout(until - Instant::now()).unwrap().contains(what) {}
     }
 
     /// SIGKILL.
