@@ -83,7 +83,7 @@ impl Run {
         Run { at, pmds: pmd.0 << RUN_BITS | 1 }
     }
 
-    fn pmds(self) -> std::ops::Range<u64> {
+    fn pmds(self) -> Range<u64> {
         let first = self.pmds >> RUN_BITS;
         first..first + (self.pmds & ((1 << RUN_BITS) - 1))
     }

@@ -5,7 +5,7 @@
 
 use crate::Ns;
 
-/// log2 of the nanoseconds that are told apart: 1.024 us.
+/// log2 of the unit, in nanoseconds: 1.024 us.
 const SHIFT: u32 = 10;
 
 /// The first moment that is not 0.

@@ -119,7 +119,7 @@ pub fn run(args: &Args) -> Result<()> {
     let outcome = runtime.block_on(async {
         tokio::select! {
             never = signs_of_life(&manager) => match never {},
-            never = read_again(hangups, &secrets, &manager, &status) => match never {},
+            failed = read_again(hangups, &secrets, &manager, &status) => failed.map(|never| match never {}),
             served = net::serve(listener, secrets.tls.clone(), service) => served.map(|never| match never {}),
             ended = wait_for(ended) => ended,
             asked = end::first(signals) => asked,
@@ -232,9 +232,14 @@ async fn signs_of_life(manager: &Manager) -> Infallible {
 }
 
 /// Reads the token and the certificates again at each byte of `hangups`.
-async fn read_again(hangups: Option<UnixStream>, secrets: &Secrets, manager: &Manager, status: &str) -> Infallible {
-    let hangups = hangups.and_then(|stream| tokio::net::UnixStream::from_std(stream).ok());
-    let Some(mut hangups) = hangups else { return std::future::pending().await };
+async fn read_again(
+    hangups: Option<UnixStream>,
+    secrets: &Secrets,
+    manager: &Manager,
+    status: &str,
+) -> Result<Infallible> {
+    let Some(hangups) = hangups else { return std::future::pending().await };
+    let mut hangups = tokio::net::UnixStream::from_std(hangups).context("wait for signals")?;
     while hangups.read_u8().await.is_ok() {
         manager.reloading(isotherm_sys::clock::monotonic_ns());
         match secrets.read_again() {

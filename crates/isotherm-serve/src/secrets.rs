@@ -52,7 +52,7 @@ impl Secrets {
     pub fn open(args: &Args) -> Result<Secrets> {
         let absolute = |path: &PathBuf| std::path::absolute(path).with_context(|| format!("find {}", path.display()));
         // In the sandbox, relative paths lead nowhere.
-        let token_file = args.token_file.as_ref().filter(|_| !args.no_token).map(absolute).transpose()?;
+        let token_file = args.token_file.as_ref().map(absolute).transpose()?;
         let tls_files = args.tls_cert.as_ref().zip(args.tls_key.as_ref());
         let tls_files =
             tls_files.map(|(cert, key)| Ok::<_, anyhow::Error>((absolute(cert)?, absolute(key)?))).transpose()?;

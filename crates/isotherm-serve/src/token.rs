@@ -26,13 +26,12 @@ impl Token {
 
     /// The one in a file that only its owner may read.
     pub fn read(path: &Path) -> Result<Token> {
-        let text = fs::read_to_string(path).with_context(|| format!("read the token in {}", path.display()))?;
-        Token::checked(path, text.trim())
+        Token::of_text(path, fs::read_to_string(path))
     }
 
     /// The same. Writes a new one if there is no such file.
     pub fn from_file(path: &Path) -> Result<Token> {
-        match fs::symlink_metadata(path) {
+        match fs::read_to_string(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let token = Token::random()?;
                 let doing = || format!("write a token to {}", path.display());
@@ -41,8 +40,13 @@ impl Token {
                 writeln!(file, "{}", token.0).with_context(doing)?;
                 Ok(token)
             }
-            _ => Token::read(path),
+            text => Token::of_text(path, text),
         }
+    }
+
+    fn of_text(path: &Path, text: io::Result<String>) -> Result<Token> {
+        let text = text.with_context(|| format!("read the token in {}", path.display()))?;
+        Token::checked(path, text.trim())
     }
 
     fn checked(path: &Path, text: &str) -> Result<Token> {

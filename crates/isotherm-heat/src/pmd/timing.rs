@@ -1,6 +1,7 @@
 //! The schedule of one huge range, in 16 bytes. Decided in `target`, which has one for each 2 MiB of each target.
 
 use super::Ns;
+use crate::due::claim;
 use crate::moment::Moment;
 use crate::survey::Rank;
 use bitflags::bitflags;
@@ -19,7 +20,7 @@ pub(crate) struct Timing {
 }
 
 /// A huge range has no more pages than this.
-const MOST_RESERVED: u16 = 512;
+const MAX_RESERVED: u16 = 512;
 const RESERVED_BITS: u32 = 13;
 const STEP_BITS: u32 = 5;
 const _: () = assert!(size_of::<Timing>() == 16);
@@ -64,10 +65,9 @@ impl Timing {
 
     /// Whether a read at `at` is what is planned. If so, it is no longer.
     pub fn claim_read(&mut self, at: Ns) -> bool {
-        let is_planned = self.next_read.ns() == at && at != 0;
-        if is_planned {
-            self.next_read = Moment::default();
-        }
+        let mut planned = self.next_read.ns();
+        let is_planned = claim(&mut planned, at);
+        self.next_read = Moment::of(planned);
         is_planned
     }
 
@@ -100,7 +100,7 @@ impl Timing {
 
     /// At most so many can be reserved as a huge range has pages. Returns how many are.
     pub fn set_reserved(&mut self, retouches: u64) -> u16 {
-        let reserved = u16::try_from(retouches).map_or(MOST_RESERVED, |retouches| retouches.min(MOST_RESERVED));
+        let reserved = u16::try_from(retouches).map_or(MAX_RESERVED, |retouches| retouches.min(MAX_RESERVED));
         self.waits = self.waits >> RESERVED_BITS << RESERVED_BITS | reserved;
         reserved
     }

@@ -36,6 +36,7 @@ use shared_mapping::SharedMapping;
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 const GIB_SHIFT: u32 = 30;
 const PAGES_PER_PMD_U32: u32 = 512;
@@ -111,7 +112,7 @@ struct Watched {
     /// Mappings with pages that other processes map as well, by start address: advice would be wasted on them.
     shared: HashMap<Addr, SharedMapping>,
     /// Pages that the kernel has put there, such as `[vdso]`, by huge range. Nothing clears them, so they would look hot for ever.
-    kernel_made: Vec<(PmdNo, Mask)>,
+    kernel_made: Arc<[(PmdNo, Mask)]>,
     /// The number of huge ranges at the last listing.
     pmds: usize,
     /// It has grown since the batches were last drained.
@@ -217,7 +218,7 @@ fn pages_in(maps: &[MapEntry], pmd: PmdNo, wanted: impl Fn(&MapEntry) -> bool) -
 }
 
 /// The pages of what only the kernel maps, such as `[vdso]`, by huge range.
-fn kernel_made(maps: &[MapEntry]) -> Vec<(PmdNo, Mask)> {
+fn kernel_made(maps: &[MapEntry]) -> Arc<[(PmdNo, Mask)]> {
     let mut pmds: Vec<PmdNo> = maps.iter().filter(|m| !m.is_monitorable()).flat_map(|m| m.range.pmds()).collect();
     pmds.dedup();
     pmds.into_iter().map(|pmd| (pmd, pages_in(maps, pmd, |m| !m.is_monitorable()))).collect()
@@ -260,7 +261,7 @@ impl PageTable {
             flags: HashMap::new(),
             next_flags: 0,
             shared: HashMap::new(),
-            kernel_made: Vec::new(),
+            kernel_made: Arc::default(),
             pmds: 0,
             grown: true,
         };

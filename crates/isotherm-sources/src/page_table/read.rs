@@ -8,6 +8,7 @@ use isotherm_heat::{Mask, PmdBits};
 use isotherm_sys::clock;
 use isotherm_sys::proc::MapEntry;
 use isotherm_units::{Addr, AddrRange, PAGES_PER_PMD, PageNo, PmdNo};
+use std::sync::Arc;
 use std::time::Duration;
 
 impl PageTable {
@@ -101,7 +102,7 @@ impl PageTable {
             // One time for the pass, which takes a millisecond at most: to read the clock for each huge range costs as much
             // as reading fifty pages.
             let now = clock::monotonic_ns();
-            let kernel_made = self.target(pid)?.kernel_made.clone();
+            let kernel_made = Arc::clone(&self.target(pid)?.kernel_made);
             let progress = self.pass(pid, Op::Pmds, &addresses, &mut |i, answer| {
                 let found = bits(answer).map(|found| without(found, mapped[i].0, &kernel_made));
                 entries += match found {
@@ -196,8 +197,8 @@ mod tests {
             mapping(0x0040_2000, 0x0040_3000, "[stack]"),
         ];
         let made = kernel_made(&maps);
-        let of = |pages: std::ops::Range<usize>| pages.collect::<Mask>();
-        assert_eq!(made, [(PmdNo(1), of(508..512)), (PmdNo(2), of(0..2))]);
+        let of = Mask::of_range;
+        assert_eq!(*made, [(PmdNo(1), of(508..512)), (PmdNo(2), of(0..2))]);
         let pages = |young, present| PmdBits::Pages { young, present };
         assert_eq!(without(pages(of(0..3), of(0..3)), PmdNo(2), &made), pages(of(2..3), of(2..3)));
         assert_eq!(without(pages(of(0..2), of(0..2)), PmdNo(2), &made), PmdBits::Gone);

@@ -22,8 +22,7 @@ impl PageTable {
             }
             ClearBy::Auto | ClearBy::Refs => {}
         }
-        let maps = &self.target(pid)?.maps;
-        let maps = maps.entries();
+        let maps = self.target(pid)?.maps.entries();
         let of_files = |pmd: PmdNo| pages_in(maps, pmd, |m| !m.is_anonymous());
         let (mut pmds, mut partly) = (Vec::new(), Vec::new());
         // Libraries may lie behind a stack of a thread: what is stuck there are their pages.
