@@ -110,6 +110,44 @@ fn a_command_that_is_started_has_what_its_caller_has() {
     }
 }
 
+/// 8 MiB that two processes map, which advice does not clear, and 8 MiB that one of them writes to.
+const SHARING: &str = "
+import mmap, os, sys, time
+own, shared = mmap.mmap(-1, 8 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), mmap.mmap(-1, 8 << 20)
+parent = os.getpid()
+if os.fork() == 0:
+    while os.getppid() == parent:
+        shared[:] = bytes(8 << 20)
+        time.sleep(0.2)
+    os._exit(0)
+print('ready', file=sys.stderr, flush=True)
+while True:
+    own[:] = bytes(8 << 20)
+    shared[:] = bytes(8 << 20)
+    time.sleep(0.05)
+";
+
+#[test]
+fn without_clear_refs_the_rest_of_another_users_process_is_watched() {
+    // One that every user may start.
+    let python = "/usr/bin/python3";
+    need!(is_root() && installed("setpriv") && Path::new(python).exists(), "root, setpriv and /usr/bin/python3");
+    let (stage, isotherm) = open_stage();
+    fs::write(stage.path("sharing.py"), SHARING).unwrap();
+    let mut sharing =
+        stage.start_shell(&format!("exec {AS_NOBODY} {python} -u {}", stage.path("sharing.py").display()));
+    sharing.until_it_says("ready");
+    // The capabilities of isotherm.service.
+    let granted = "-all,+bpf,+perfmon,+sys_ptrace,+sys_nice,+syslog,+dac_read_search";
+    let doctor = stage.shell(&format!("setpriv --bounding-set {granted} {isotherm} doctor --json")).out;
+    need!(doctor.contains("\"source\": \"page-table\""), "the page-table source");
+    let watch = format!("{isotherm} report wss --json -d 5s -p {}", sharing.pid());
+    let ran = stage.shell(&format!("setpriv --bounding-set {granted} {watch}")).ended(0).never_says("is skipped");
+    let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    let hot = report["report"]["targets"][0]["max_bytes"].as_u64().unwrap_or_default();
+    assert!(hot >= 8 << 20, "{ran}");
+}
+
 #[test]
 fn what_other_users_keep_to_themselves_is_still_open_to_root() {
     need!(is_root() && installed("setpriv"), "root and setpriv");

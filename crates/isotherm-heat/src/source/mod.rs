@@ -78,7 +78,8 @@ pub trait PageSource {
     fn clear(&mut self, pid: u32, pmds: &[PmdNo], sink: &mut ClearedSink<'_>) -> SourceResult<Progress>;
 
     /// Clears the accessed bits of the whole process, including those in `stuck` that [`PageSource::clear`] did not
-    /// reach. The target may stall. Accesses that were not read yet are lost, so read `all` of it just before.
+    /// reach. The target may stall. Accesses that were not read yet are lost, so read `all` of it just before. Where that is not
+    /// permitted, nothing is cleared, and that is no error: the rest of the target is still measured.
     fn clear_process(&mut self, pid: u32, stuck: &[PmdNo], all: &[PmdNo]) -> SourceResult<ClearedProcess>;
 
     /// Calls `each` for every page of `pmds` that several processes map: with its frame, or with `None` if the frame
@@ -259,6 +260,13 @@ pub struct ClearedProcess {
     pub pmds: Vec<PmdNo>,
     /// Huge ranges of which only these pages were cleared: those of files, beside private memory.
     pub partly: Vec<(PmdNo, Mask)>,
+}
+
+impl ClearedProcess {
+    /// Whether nothing was cleared.
+    pub fn is_none(&self) -> bool {
+        self.pmds.is_empty() && self.partly.is_empty()
+    }
 }
 
 /// Accessed bits by mapping at one moment.

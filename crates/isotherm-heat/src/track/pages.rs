@@ -142,7 +142,7 @@ impl PageTracker {
         let cost_ns = pages as f64 * RETOUCH_NS;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds to minutes")]
         let for_budget = (cost_ns * 100.0 / self.tracking.sampling.max_slowdown_pct) as Ns;
-        self.process_clears.cleared(clear, for_budget);
+        self.process_clears.cleared(cleared, for_budget);
     }
 }
 

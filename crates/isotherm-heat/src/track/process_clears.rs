@@ -4,7 +4,7 @@
 //! Targets monitored page by page and sampled ones use the same schedule. They differ in what they read before and after.
 
 use crate::Ns;
-use crate::source::Clear;
+use crate::source::ClearedProcess;
 
 /// A clear of the whole process is worth its stall only for this many pages, and for this share of the resident pages.
 const MIN_STUCK_PAGES: u64 = 256;
@@ -42,9 +42,11 @@ impl ProcessClears {
         stuck_pages >= MIN_STUCK_PAGES.max(resident / MIN_STUCK_SHARE)
     }
 
-    /// Takes in a clear, and sets when the next one may come: after `at_least` that time.
-    pub fn cleared(&mut self, clear: Clear, at_least: Ns) {
-        let backed_off = (self.interval * STUCK_BACKOFF).min(MAX_STUCK);
+    /// Takes in a clear, and sets when the next one may come: after `at_least` that time. One that has cleared nothing is not
+    /// permitted, and is tried again as rarely as can be: all of the process is read before it.
+    pub fn cleared(&mut self, cleared: &ClearedProcess, at_least: Ns) {
+        let clear = cleared.clear;
+        let backed_off = if cleared.is_none() { MAX_STUCK } else { (self.interval * STUCK_BACKOFF).min(MAX_STUCK) };
         self.interval = backed_off.max(clear.stall_ns * STALL_SHARE).max(at_least);
         self.next = clear.at + self.interval;
     }
@@ -53,8 +55,14 @@ impl ProcessClears {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::Clear;
+    use isotherm_units::PmdNo;
 
     const S: Ns = 1_000_000_000;
+
+    fn some(clear: Clear) -> ClearedProcess {
+        ClearedProcess { clear, pmds: vec![PmdNo(1)], ..ClearedProcess::default() }
+    }
 
     #[test]
     fn intervals_double_up_to_two_minutes_and_follow_the_stall() {
@@ -68,14 +76,21 @@ mod tests {
                 now += S;
             }
             waited.push((now - from) / S);
-            clears.cleared(Clear { at: now, ..Clear::default() }, 0);
+            clears.cleared(&some(Clear { at: now, ..Clear::default() }), 0);
         }
         assert_eq!(waited, [1, 2, 4, 8, 16, 32, 64, 120, 120]);
         // Two seconds of stall are paid by 400.
-        clears.cleared(Clear { at: now, stall_ns: 2 * S, flushed: true }, 0);
+        clears.cleared(&some(Clear { at: now, stall_ns: 2 * S, flushed: true }), 0);
         assert!(!clears.is_due(now + 400 * S - 1) && clears.is_due(now + 400 * S));
-        clears.cleared(Clear { at: now, ..Clear::default() }, 500 * S);
+        clears.cleared(&some(Clear { at: now, ..Clear::default() }), 500 * S);
         assert!(!clears.is_due(now + 500 * S - 1) && clears.is_due(now + 500 * S));
+    }
+
+    #[test]
+    fn what_is_not_permitted_is_tried_every_two_minutes() {
+        let mut clears = ProcessClears::new(0);
+        clears.cleared(&ClearedProcess { clear: Clear { at: S, ..Clear::default() }, ..ClearedProcess::default() }, 0);
+        assert!(!clears.is_due(121 * S - 1) && clears.is_due(121 * S));
     }
 
     #[test]

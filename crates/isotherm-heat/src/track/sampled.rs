@@ -49,7 +49,7 @@ impl SampledTracker {
         let cleared = turn.pages()?.clear_process(pid, &plan.stuck, &plan.all)?;
         turn.spent.held(cleared.clear.stall_ns);
         self.target.process_cleared(&plan, &cleared);
-        self.process_clears.cleared(cleared.clear, DECIDED_AFTER);
+        self.process_clears.cleared(&cleared, DECIDED_AFTER);
         Ok(())
     }
 }

@@ -16,10 +16,7 @@ impl PageTable {
     pub(super) fn clear_whole(&mut self, pid: u32, stuck: &[PmdNo], all: &[PmdNo]) -> Result<ClearedProcess, Error> {
         match self.clear_by {
             ClearBy::Mglru => return self.age_process(pid, all),
-            ClearBy::Cold => {
-                let clear = Clear { at: clock::monotonic_ns(), ..Clear::default() };
-                return Ok(ClearedProcess { clear, ..ClearedProcess::default() });
-            }
+            ClearBy::Cold => return Ok(none_cleared()),
             ClearBy::Auto | ClearBy::Refs => {}
         }
         let maps = self.target(pid)?.maps.entries();
@@ -44,7 +41,13 @@ impl PageTable {
             Some(ESRCH) => Error::Gone(pid),
             _ => Error::Io { attempted: format!("write /proc/{pid}/clear_refs"), source },
         };
-        clear_refs::clear(self.proc.root(), pid, which).map_err(failed)?;
+        match clear_refs::clear(self.proc.root(), pid, which) {
+            // Another user's process, without CAP_DAC_OVERRIDE. What advice reaches is still measured.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied && self.has_advice() => {
+                return Ok(none_cleared());
+            }
+            cleared => cleared.map_err(failed)?,
+        }
         let flushed = !self.soft_dirty;
         if flushed {
             clear_refs::flush_tlb(self.proc.root(), pid).map_err(failed)?;
@@ -57,6 +60,11 @@ impl PageTable {
         }
         let at = clock::monotonic_ns();
         Ok(ClearedProcess { clear: Clear { at, stall_ns: at - began, flushed }, pmds, partly })
+    }
+
+    /// Whether single huge ranges are cleared by advice.
+    fn has_advice(&self) -> bool {
+        self.clear_by == ClearBy::Auto && !self.cold_denied
     }
 
     /// Ages the cgroup of the process. Some pages are skipped, and the kernel does not report which: locked ones, those
@@ -133,6 +141,11 @@ impl PageTable {
         self.advise(pid, AddrRange::new(first.addr(), last.addr()))?;
         Ok((first.0..last.0).map(PmdNo).collect())
     }
+}
+
+/// The answer where a whole process may not be cleared.
+fn none_cleared() -> ClearedProcess {
+    ClearedProcess { clear: Clear { at: clock::monotonic_ns(), ..Clear::default() }, ..ClearedProcess::default() }
 }
 
 /// Memory private to the process, without a file.
