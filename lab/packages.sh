@@ -11,6 +11,8 @@
 # exit status: 0 every check was ok; 1 a check failed, or the guest ended early; 2 wrong usage
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# shellcheck source=lab/debian/outcome.sh
+. lab/debian/outcome.sh
 kept=$PWD/target/lab
 mkdir -p "$kept"
 
@@ -51,24 +53,5 @@ if [ -z "$old" ]; then
     rm -r "$work/tree"
 fi
 
-main() {
-    local log=$kept/packages.log began=$SECONDS ok failed said
-    echo "guest packages (Debian 12, kernel $kernel): $(basename "$old") -> $(basename "$new")"
-    lab/debian.sh --kernel "$kernel" --cpus 2 --limit 2400 --log "$kept/packages.kernel.log" --bring "$new" --bring "$old" \
-        -- lab/debian/package-test.sh "$(basename "$new")" "$(basename "$old")" "$@" 2>&1 | tee "$log" || true
-    ok=$(grep -c '^  ok ' "$log") || true
-    failed=$(grep -c '^  FAILED ' "$log") || true
-    grep -qx '== end' "$log" || {
-        failed=$((failed + 1))
-        echo "  FAILED   the guest ended before all checks were done"
-    }
-    # A check may pass although the kernel has oopsed.
-    said=$(grep -E 'BUG:|WARNING:|Oops|general protection fault|Kernel panic' "$kept/packages.kernel.log") && {
-        failed=$((failed + 1))
-        echo "  FAILED   the kernel logged errors:"
-        head -n 5 <<<"$said" | sed 's/^/    /'
-    }
-    echo "guest packages: $ok ok, $failed failed in $((SECONDS - began)) s; the whole output is in $log"
-    [ "$failed" -eq 0 ]
-}
-main "$@"
+echo "guest packages (Debian 12, kernel $kernel): $(basename "$old") -> $(basename "$new")"
+in_guest packages "$kernel" --bring "$new" --bring "$old" -- lab/debian/package-test.sh "$(basename "$new")" "$(basename "$old")" "$@"

@@ -30,7 +30,7 @@ image) packages=(buildah binutils jq) ;;
 # Kernels and busybox for guests are fetched without being installed (lab/kernels.sh).
 lab) packages+=(qemu-system-x86 python3 util-linux binutils xz-utils) ;;
 # For lab/debian.sh and lab/roots.sh, which run what has been built elsewhere. uidmap: without root they make name spaces.
-packages) packages=(qemu-system-x86 util-linux binutils xz-utils mmdebstrap e2fsprogs uidmap jq file) ;;
+packages) packages=(qemu-system-x86 util-linux binutils xz-utils mmdebstrap e2fsprogs uidmap jq file python3-yaml) ;;
 *)
     echo "setup: unknown kind $kind; usage: setup.sh build|test|faults|lint|docs|lab|packages|web|fleet|dist|kube|image" >&2
     exit 2

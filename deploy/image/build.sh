@@ -90,7 +90,7 @@ if [ "${IMAGE_FORMAT:-docker}" = docker ]; then
     # A random name otherwise.
     buildah config --hostname isotherm "$container"
     # Of `isotherm run` with that socket. Programs without a socket have no state of health: pass --no-healthcheck for these.
-    buildah config --healthcheck 'CMD ["/usr/bin/isotherm", "status", "--json", "--socket", "/run/isotherm/control.sock"]' \
+    buildah config --healthcheck 'CMD /usr/bin/isotherm status --json --socket /run/isotherm/control.sock' \
         --healthcheck-interval 30s --healthcheck-timeout 10s --healthcheck-start-period 60s --healthcheck-retries 3 "$container"
 fi
 buildah commit --quiet --format "${IMAGE_FORMAT:-docker}" --timestamp "$SOURCE_DATE_EPOCH" "$container" "$name" >/dev/null

@@ -92,6 +92,10 @@ fn the_seccomp_profile_permits_what_the_sandbox_does_and_nothing_that_it_is_for(
     for name in named {
         assert!(permitted.contains(&name), "{name} is missing in deploy/profiles/isotherm-seccomp.json");
     }
+    // The monitor's own: to start a program, and to act on the processes of others.
+    for name in ["bpf", "clone", "execve", "perf_event_open", "process_madvise", "move_pages", "setpgid"] {
+        assert!(permitted.iter().any(|one| one == name), "{name}");
+    }
     assert_eq!(of("SCMP_ACT_ERRNO"), ["clone3"]);
     assert_eq!(profile["defaultAction"], "SCMP_ACT_ERRNO");
     for name in
