@@ -6,6 +6,11 @@
 //!
 //! Each batch has two times. *Wall* is all of it. *Held* is without the time in which it waited for a CPU (`schedstat`), which depends
 //! on what else the machine does more than on who watches.
+//!
+//! Batches are due at a fixed interval, twice what one takes, as requests of clients come whether or not the last one was answered. The
+//! *latency* of a batch is the time from when it was due to its end, so a pause of 100 ms delays all that were due meanwhile. If the
+//! next batch only began when the last one had ended, as in a loop without times, that pause would count as one slow batch of two million
+//! (coordinated omission). Latencies are on the held clock: it stands still while the process waits for a CPU.
 
 use crate::workload_command;
 use anyhow::{Context, Result, ensure};
@@ -28,6 +33,8 @@ const MAX_BATCHES: usize = 8 << 20;
 /// Pages that are returned in turn.
 const SCRATCH_PAGES: usize = 16;
 const SEED: u64 = 20;
+/// Batches by which the interval is chosen.
+const CALIBRATED: usize = 4096;
 /// The count of phases that says that there are no more.
 const OVER: u64 = u64::MAX;
 
@@ -55,6 +62,8 @@ pub(super) struct Phase {
     pub wall: Times,
     /// Without the time in which it waited for a CPU.
     pub held: Times,
+    /// From when a batch was due to its end, without the time in which the process waited for a CPU.
+    pub latency: Times,
 }
 
 /// The parent's side. The process ends with this value, and also when the parent is killed.
@@ -127,31 +136,48 @@ fn listen(phases: &AtomicU64) {
 
 fn work(memory: &Memory, scratch: &Memory, phases: &AtomicU64) -> Result<()> {
     let mut rng = Rng::new(SEED);
-    let waiting = Waiting::open()?;
+    let clock = HeldClock::open()?;
+    let interval_ns = interval(memory, scratch, &mut rng);
     // Populated: a list that grows would itself be late.
-    let (mut wall, mut held) = (vec![0_u32; MAX_BATCHES], vec![0_u32; MAX_BATCHES]);
+    let (mut wall, mut held, mut latency) =
+        (vec![0_u32; MAX_BATCHES], vec![0_u32; MAX_BATCHES], vec![0_u32; MAX_BATCHES]);
     let (mut batches, mut seen) = (0, 0);
-    let (mut began, mut waited) = (clock::monotonic_ns(), waiting.ns()?);
+    let mut due = clock.now()?.held_ns;
     loop {
+        due += interval_ns;
+        let began = clock.wait_until(due)?;
         batch(memory, scratch, &mut rng, batches % SCRATCH_PAGES);
-        let (now, waits) = (clock::monotonic_ns(), waiting.ns()?);
+        let ended = clock.now()?;
         if batches < MAX_BATCHES {
-            wall[batches] = short(now - began);
-            held[batches] = short((now - began).saturating_sub(waits - waited));
+            wall[batches] = short(ended.wall_ns - began.wall_ns);
+            held[batches] = short(ended.held_ns.saturating_sub(began.held_ns));
+            latency[batches] = short(ended.held_ns.saturating_sub(due));
             batches += 1;
         }
-        (began, waited) = (now, waits);
         let asked = phases.load(Ordering::Relaxed);
         if asked == OVER {
             return Ok(());
         }
         if asked > seen {
-            let phase = Phase { batches, wall: Times::of(&mut wall[..batches]), held: Times::of(&mut held[..batches]) };
+            let of = |ns: &mut [u32]| Times::of(&mut ns[..batches]);
+            let phase = Phase { batches, wall: of(&mut wall), held: of(&mut held), latency: of(&mut latency) };
             println!("{}", serde_json::to_string(&phase)?);
             (batches, seen) = (0, asked);
-            (began, waited) = (clock::monotonic_ns(), waiting.ns()?);
+            due = clock.now()?.held_ns;
         }
     }
+}
+
+/// The time between two batches: twice what one takes while nobody watches.
+fn interval(memory: &Memory, scratch: &Memory, rng: &mut Rng) -> u64 {
+    let took = (0..CALIBRATED).map(|n| {
+        let began = clock::monotonic_ns();
+        batch(memory, scratch, rng, n % SCRATCH_PAGES);
+        short(clock::monotonic_ns() - began)
+    });
+    let mut took: Vec<u32> = took.collect();
+    took.sort_unstable();
+    2 * u64::from(took[CALIBRATED / 2])
 }
 
 fn batch(memory: &Memory, scratch: &Memory, rng: &mut Rng, returned: usize) {
@@ -168,21 +194,45 @@ fn short(ns: u64) -> u32 {
     u32::try_from(ns).unwrap_or(u32::MAX)
 }
 
-/// How long this thread has been ready to run without a CPU.
-#[derive(Debug)]
-struct Waiting(File);
+/// A moment on two clocks.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    wall_ns: u64,
+    /// It stands still while this thread is ready to run without a CPU.
+    held_ns: u64,
+}
 
-impl Waiting {
-    fn open() -> Result<Waiting> {
+/// Reads both clocks, of this thread.
+#[derive(Debug)]
+struct HeldClock(File);
+
+impl HeldClock {
+    fn open() -> Result<HeldClock> {
         let path = "/proc/thread-self/schedstat";
         let doing = || format!("open {path}: the kernel has to count the time that threads wait (CONFIG_SCHED_INFO)");
-        Ok(Waiting(File::open(path).with_context(doing)?))
+        Ok(HeldClock(File::open(path).with_context(doing)?))
     }
 
-    fn ns(&self) -> Result<u64> {
+    fn now(&self) -> Result<Moment> {
         let mut bytes = [0; 64];
         let length = self.0.read_at(&mut bytes, 0).context("read schedstat")?;
-        waited_ns(&bytes[..length]).context("read schedstat: it has no second number")
+        let waited_ns = waited_ns(&bytes[..length]).context("read schedstat: it has no second number")?;
+        let wall_ns = clock::monotonic_ns();
+        Ok(Moment { wall_ns, held_ns: wall_ns.saturating_sub(waited_ns) })
+    }
+
+    /// Spins, since a sleep may last longer than a batch does.
+    fn wait_until(&self, held_ns: u64) -> Result<Moment> {
+        loop {
+            let now = self.now()?;
+            if now.held_ns >= held_ns {
+                return Ok(now);
+            }
+            let until = now.wall_ns + (held_ns - now.held_ns);
+            while clock::monotonic_ns() < until {
+                std::hint::spin_loop();
+            }
+        }
     }
 }
 
@@ -199,7 +249,15 @@ mod tests {
     fn the_wait_for_a_cpu_is_the_second_number() {
         assert_eq!(waited_ns(b"209003 124433 2\n"), Some(124_433));
         assert_eq!((waited_ns(b"209003\n"), waited_ns(b"a b c\n")), (None, None));
-        assert!(Waiting::open().unwrap().ns().is_ok());
+    }
+
+    #[test]
+    fn a_wait_ends_at_its_time_on_the_held_clock() {
+        let clock = HeldClock::open().unwrap();
+        let before = clock.now().unwrap();
+        let after = clock.wait_until(before.held_ns + 1_000_000).unwrap();
+        assert!(after.held_ns >= before.held_ns + 1_000_000 && after.wall_ns >= before.wall_ns + 1_000_000);
+        assert!(clock.wait_until(before.held_ns).unwrap().wall_ns >= after.wall_ns, "what is past is not waited for");
     }
 
     #[test]
