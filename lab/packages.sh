@@ -4,7 +4,7 @@
 #
 #   --new FILE   the .deb to test (the one in target/dist, where `make dist` writes it)
 #   --old FILE   the .deb to upgrade from (the same files as --new, with version 0.0.9)
-#   PART         upgrade, work, sandbox, restarts, removal (all, in this order); see lab/debian/package-test.sh
+#   PART         upgrade, work, ship, sandbox, restarts, removal (all, in this order); see lab/debian/package-test.sh
 #
 # The output of the guest is kept in target/lab/packages.log, and its kernel's and systemd's messages in target/lab/packages.kernel.log.
 #

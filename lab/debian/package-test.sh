@@ -11,7 +11,7 @@ export DEBIAN_FRONTEND=noninteractive LC_ALL=C SYSTEMD_PAGER='' SYSTEMD_COLORS=0
 new=$PWD/$1 old=$PWD/$2
 shift 2
 parts=("$@")
-[ $# -gt 0 ] || parts=(upgrade work sandbox restarts removal)
+[ $# -gt 0 ] || parts=(upgrade work ship sandbox restarts removal)
 # shellcheck source=lab/debian/checks.sh
 . ./checks.sh
 
@@ -148,12 +148,12 @@ server_starts() {
     is_active isotherm-serve || { systemctl start isotherm-serve && echo "started by this test" ; } || fail "$(log_of isotherm-serve -n 3 | tail -n 1)" || return
     service_is_active isotherm-serve
 }
-server_reloads() {
+reads_again() { # reads_again UNIT
     local before
-    before=$(pid_of isotherm-serve)
-    systemctl reload isotherm-serve || fail "systemctl reload failed: $(log_of isotherm-serve -n 1)" || return
-    within 20 eval 'log_of isotherm-serve -n 20 | grep -q "were read again"' || fail "the journal has no word of it: $(log_of isotherm-serve -n 1)" || return
-    { is_active isotherm-serve && [ "$(pid_of isotherm-serve)" = "$before" ]; } || fail "the reload replaced the process"
+    before=$(pid_of "$1")
+    systemctl reload "$1" || fail "systemctl reload failed: $(log_of "$1" -n 1)" || return
+    within 20 eval "log_of $1 -n 20 | grep -q 'were read again'" || fail "the journal has no word of it: $(log_of "$1" -n 1)" || return
+    { is_active "$1" && [ "$(pid_of "$1")" = "$before" ]; } || fail "the reload replaced the process"
 }
 # The token is where the unit says: the path is that of the server's own view of the file system.
 token() {
@@ -176,12 +176,13 @@ token_is_asked_for() {
     code=$(curl -sS -o /dev/null -w '%{http_code}' --max-time 10 http://127.0.0.1:4780/metrics)
     [ "$code" = 401 ] || [ "$code" = 404 ] || fail "/metrics without the token answers $code"
 }
-server_has_no_rights() {
+has_no_rights() { # has_no_rights UNIT
     local pid
-    pid=$(pid_of isotherm-serve)
-    grep -qE '^CapEff:\s+0+$' "/proc/$pid/status" || fail "isotherm-serve has capabilities: $(grep ^CapEff "/proc/$pid/status")" || return
-    note "user $(stat -c %U "/proc/$pid")"
-    [ "$(stat -c %u "/proc/$pid")" -ne 0 ] || fail "isotherm-serve runs as root"
+    pid=$(pid_of "$1")
+    grep -qE '^CapEff:\s+0+$' "/proc/$pid/status" || fail "$1 has capabilities: $(grep ^CapEff "/proc/$pid/status")" || return
+    # Of a process that may not be traced, /proc belongs to root.
+    note "user $(ps -o user= -p "$pid")"
+    [ "$(ps -o uid= -p "$pid")" -ne 0 ] || fail "$1 runs as root"
 }
 work() {
     ready || return
@@ -190,10 +191,57 @@ work() {
     check "no process is skipped for want of a privilege" skips_none
     check "isotherm-serve.service is active" server_starts &&
         check "metrics of redis are scraped" metrics_are_scraped
-    check "the server reads its files again" server_reloads
+    check "the server reads its files again" reads_again isotherm-serve
     check "metrics ask for the token" token_is_asked_for
-    check "the server has no capability and is not root" server_has_no_rights
+    check "the server has no capability and is not root" has_no_rights isotherm-serve
     kill "$(cat $state/load)" 2>/dev/null
+}
+
+# --- ship: rollups of the monitor's snapshots, into a folder
+
+store=/var/lib/isotherm-store
+drop_in=/etc/systemd/system/isotherm-ship.service.d/store.conf
+is_off() {
+    ! is_active isotherm-ship && [ "$(systemctl is-enabled isotherm-ship)" = disabled ] || fail "it is $(property isotherm-ship ActiveState), $(systemctl is-enabled isotherm-ship)"
+}
+# As the comments in its settings say.
+give_it_a_store() {
+    install -d -o isotherm-ship -g isotherm-ship $store
+    mkdir -p "$(dirname $drop_in)"
+    printf '[Service]\nReadWritePaths=%s\n' $store >$drop_in
+    sed -i "s|^STORE=.*|STORE=\"$store\"|; s|^OPTIONS=.*|OPTIONS=\"--every 1s --spread 0s\"|" /etc/default/isotherm-ship
+    systemctl daemon-reload
+    # An hour becomes objects when it ends.
+    date -s "$(date +'%F %H:59:00')" >/dev/null
+    systemctl start isotherm-ship || fail "$(log_of isotherm-ship -n 3 | tail -n 1)" || return
+    service_is_active isotherm-ship
+}
+has_objects() { compgen -G "$store/v1/heat/date=*/hour=*/*.parquet" >/dev/null; }
+sends() {
+    local tables
+    within 180 has_objects || { ls -R $store | tail -n 5; fail "nothing in $store after 180 s: $(log_of isotherm-ship -n 1)"; } || return
+    tables=$(find $store/v1 -mindepth 1 -maxdepth 1 | wc -l)
+    note "$tables tables, $(du -s --apparent-size -b $store | cut -f 1) bytes"
+    [ "$tables" -ge 5 ] || fail "only $tables tables are in the store: $(ls $store/v1 | xargs)"
+}
+counts_what_it_sent() {
+    local status
+    status=$(isotherm-ship --status /var/lib/isotherm-ship/spool --json)
+    note "$(jq -c '.counts | {sent_objects, sent_bytes, dropped_objects}' <<<"$status")"
+    jq -e '.running and .counts.sent_objects > 0 and .counts.dropped_objects == 0 and .shipper.failed_puts == 0 and .shipper.monitor_trouble == null' <<<"$status" >/dev/null || fail "$(jq -c . <<<"$status" | cut -c -300)"
+}
+ship() {
+    ready || return
+    check "isotherm-ship.service is off until it has a store" is_off
+    check "it starts when it has one" give_it_a_store || return
+    check "it has no capability and is not root" has_no_rights isotherm-ship
+    check "it reads its files again" reads_again isotherm-ship
+    check "at the end of the hour its rollups are in the store" sends
+    check "its status counts them" counts_what_it_sent
+    systemctl stop isotherm-ship
+    rm -r $drop_in $store
+    rmdir "$(dirname $drop_in)"
+    systemctl daemon-reload
 }
 
 # --- restarts: reload, kill, watchdog
