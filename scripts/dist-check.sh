@@ -31,6 +31,18 @@ for package in "$dist"/*.rpm; do
     echo "rpm $(basename "$package"): $(rpm --query --package --list "$package" | wc -l) files"
 done
 
+# Unpacked, it is ready: what install.md says of it.
+unpacked=$(mktemp -d)
+tar --extract --xz --file "$dist"/isotherm-*-x86_64-linux.tar.xz --directory "$unpacked" --strip-components=1
+for file in bin/isotherm bin/isotherm-ship libexec/isotherm/isotherm-serve lib/pkgconfig/isotherm.pc share/man/man1/isotherm.1 \
+    systemd/isotherm.service default/isotherm-ship isotherm.toml services.toml; do
+    [ -e "$unpacked/$file" ] || fail "the tarball lacks $file"
+done
+"$unpacked/bin/isotherm" --version || fail "isotherm of the tarball does not start"
+flags=$(PKG_CONFIG_PATH=$unpacked/lib/pkgconfig pkg-config --cflags isotherm)
+[ -e "${flags#-I}/isotherm.h" ] || fail "the tarball's isotherm.pc does not find its header: $flags"
+rm -r "$unpacked"
+
 # One file for every distribution: no loader, and so no C library of a version.
 ! readelf --program-headers --wide "$dist/programs/isotherm" | grep -q INTERP || fail "isotherm is not linked statically"
 newest=$(objdump --dynamic-syms "$dist"/programs/isotherm-{serve,ship,kube} "$dist/programs/libisotherm.so" | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -n 1)

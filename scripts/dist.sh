@@ -129,8 +129,10 @@ tarball() {
     say "tarball"
     rm -rf "$at"
     mkdir -p "$at/$name"
-    DESTDIR=$at/$name PREFIX='' scripts/install.sh "$dist/programs" program library server shipper man completions
-    cp -r deploy/isotherm.toml deploy/services.toml deploy/systemd README.md LICENSE-APACHE LICENSE-MIT CHANGELOG.md "$dist/LICENSES-third-party.txt" "$at/$name/"
+    DESTDIR=$at/$name PREFIX=/ scripts/install.sh "$dist/programs" program library server shipper man completions
+    # Wherever it is unpacked.
+    sed -i 's|^prefix=.*|prefix=${pcfiledir}/../..|' "$at/$name/lib/pkgconfig/isotherm.pc"
+    cp -r deploy/isotherm.toml deploy/services.toml deploy/systemd deploy/default README.md LICENSE-APACHE LICENSE-MIT CHANGELOG.md "$dist/LICENSES-third-party.txt" "$at/$name/"
     tar --create --directory "$at" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
         --mode='u+rwX,go+rX,go-w' --format=gnu "$name" | xz -T1 -6 >"$dist/$name.tar.xz"
 }

@@ -44,6 +44,8 @@ serve.tlsSecret=
 serve.port=80
 serv.enabled=false
 ship.enabled=true
+ship.enabled=true,ship.to=file:///srv/heat
+ship.spoolSize=1
 kube.enabled=true
 image.digest=sha256:1
 settings=work = "id"

@@ -356,6 +356,21 @@ exposure() { # exposure UNIT
     note "$(grep -oE '[0-9]+\.[0-9]+' <<<"$line" | head -n 1)"
     perl -e 'exit !($ARGV[0] <= $ARGV[1])' "$(cat $state/note)" "${max_exposure[$1]}" || fail "$line (at most ${max_exposure[$1]})"
 }
+# The drop-in that install.md shows for MGLRU.
+reads_generations() {
+    local at=/run/systemd/system/isotherm.service.d mglru=/sys/kernel/mm/lru_gen/enabled result=0
+    [ -e $mglru ] || { note "skipped: needs MGLRU in the kernel"; return 0; }
+    echo y >$mglru
+    mkdir -p $at
+    printf '[Service]\nProtectKernelTunables=no\nExecStart=\nExecStart=%s --hints both\n' "$(systemctl cat isotherm.service | sed -n 's/^ExecStart=//p')" >$at/lab.conf
+    systemctl daemon-reload
+    systemctl restart isotherm.service
+    within 30 status >/dev/null 2>&1 && is_active isotherm || { result=1; log_of isotherm -n 3; }
+    rm -r $at
+    systemctl daemon-reload
+    systemctl reset-failed isotherm.service
+    return $result
+}
 sandbox() {
     ready || return
     local unit capability
@@ -365,6 +380,7 @@ sandbox() {
     check "doctor passes within the unit" doctor_passes || return
     for capability in $(capabilities); do check "without $capability" is_missed "$capability"; done
     rm -f /run/systemd/system/isotherm-copy.service
+    check "with the drop-in for it, generations of MGLRU are read" reads_generations
     systemctl daemon-reload
     systemctl restart isotherm.service
     check "with all of them, isotherm.service is active again" service_is_active isotherm
@@ -386,6 +402,14 @@ no_unit_failed() {
     local left
     left=$(systemctl list-units --all --no-legend --plain 'isotherm*' | grep -v isotherm-copy)
     [ -z "$left" ] || fail "$left"
+}
+# Services are enabled at the first installation, and then as the administrator leaves them, also over a removal.
+comes_back() {
+    install_package "$new" || return
+    service_is_active isotherm || return
+    [ "$(systemctl is-enabled isotherm)" = enabled ] || fail "isotherm.service is $(systemctl is-enabled isotherm)" || return
+    [ "$(systemctl is-enabled isotherm-serve)" = disabled ] && ! is_active isotherm-serve ||
+        fail "isotherm-serve.service was disabled, and is $(systemctl is-enabled isotherm-serve), $(property isotherm-serve ActiveState)"
 }
 nothing_left() { # nothing_left NAME
     local left
@@ -416,10 +440,12 @@ is_undone() {
 removal() {
     is_installed || return
     if [ -s /run/isotherm/isotherm.journal ] && [ "$(redis_huge_kb)" -gt 0 ]; then check "undo at removal is answered with yes" answer_yes; fi
+    systemctl disable --quiet --now isotherm-serve
     check "remove" remove_package remove || return
     if [ -e $state/huge ]; then check "huge pages are split at removal" is_undone; fi
     check "nothing runs after removal" nothing_runs
     check "settings stay until purge" settings_stay
+    check "installed again, services are as they were" comes_back
     check "purge" remove_package purge || return
     check "purge leaves nothing" nothing_left purged
     check "no unit is left, failed or not" no_unit_failed

@@ -82,9 +82,9 @@ fn read_settings(path: &Path) -> Result<File> {
 
 /// From here on: connections, cgroups and the account to read, the folder of the file to write; no listener, program or capability.
 fn confine(args: &Args, folder: &Path) {
-    let of = |path: &Path| path.parent().map(Path::to_owned).unwrap_or_default();
     // Kubelet replaces the files of an account by links, so it is the folder that has to be reached.
-    let mut read = vec![args.cgroups.clone(), of(&args.token_file), of(&args.ca_file)];
+    let account = [&args.token_file, &args.ca_file].into_iter().flat_map(|file| Files::folders_of(file));
+    let mut read: Vec<PathBuf> = std::iter::once(args.cgroups.clone()).chain(account).collect();
     read.extend(NAME_FILES.map(PathBuf::from));
     let in_force = isotherm_sandbox::client_only(&Files { read, written: vec![folder.to_owned()] }, Reach::Network);
     for what in in_force.shortfalls("it") {

@@ -5,7 +5,8 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 /// The newest rights that are taken away. Older kernels know fewer of them.
 const NEWEST: ABI = ABI::V6;
@@ -17,6 +18,22 @@ pub struct Files {
     pub read: Vec<PathBuf>,
     /// Folders in which files are written, renamed and removed, with all below them. They can be read too.
     pub written: Vec<PathBuf>,
+}
+
+impl Files {
+    /// The folders to read, so that a file can be read again after it was replaced: the one that its name is in and, where the name is
+    /// a link, the one that the file is in. A link may later lead to another file there, as those of certbot and of Kubernetes do.
+    pub fn folders_of(file: &Path) -> Vec<PathBuf> {
+        let found = fs::canonicalize(file);
+        let mut folders: Vec<PathBuf> = [Some(file), found.as_deref().ok()]
+            .into_iter()
+            .flatten()
+            .filter_map(Path::parent)
+            .map(Path::to_owned)
+            .collect();
+        folders.dedup();
+        folders
+    }
 }
 
 /// Restricts this thread, and those that it starts later. Of TCP, connecting is left if `connects`.
@@ -45,4 +62,24 @@ fn status(files: &Files, connects: bool) -> Result<RulesetStatus, RulesetError> 
     let created = created.add_rules(rules(&files.read, read))?;
     let written = created.add_rules(rules(&files.written, all & !AccessFs::Execute))?;
     Ok(written.restrict_self()?.ruleset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_file_has_the_folder_of_its_name_and_that_which_it_is_in() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(dir.path()).unwrap();
+        let (live, archive) = (root.join("live"), root.join("archive"));
+        fs::create_dir(&live).unwrap();
+        fs::create_dir(&archive).unwrap();
+        fs::write(archive.join("cert1.pem"), "").unwrap();
+        symlink("../archive/cert1.pem", live.join("cert.pem")).unwrap();
+        assert_eq!(Files::folders_of(&live.join("cert.pem")), [live.clone(), archive.clone()]);
+        assert_eq!(Files::folders_of(&archive.join("cert1.pem")), [archive]);
+        assert_eq!(Files::folders_of(&live.join("none")), [live], "it may be made later");
+    }
 }

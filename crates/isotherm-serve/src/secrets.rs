@@ -5,7 +5,8 @@ use crate::args::Args;
 use crate::net;
 use crate::token::Token;
 use anyhow::{Context, Result};
-use std::path::{Path, PathBuf};
+use isotherm_sandbox::Files;
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio_rustls::rustls::ServerConfig;
 
@@ -78,9 +79,9 @@ impl Secrets {
         Ok(())
     }
 
-    /// The folders in which they lie: a renewed file is another file of the same name.
+    /// The folders in which they lie: a renewed file is another file of the same name, or behind the same link.
     pub fn folders(&self) -> Vec<PathBuf> {
         let of_tls = self.tls_files.iter().flat_map(|(cert, key)| [cert, key]);
-        self.token_file.iter().chain(of_tls).filter_map(|file| file.parent()).map(Path::to_owned).collect()
+        self.token_file.iter().chain(of_tls).flat_map(|file| Files::folders_of(file)).collect()
     }
 }

@@ -356,17 +356,30 @@ fn ask_over_tls(at: &str, cert: &str, args: &[&str], request: &str) -> String {
 fn the_token_and_the_certificate_are_read_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    for folder in ["tokens", "live", "archive"] {
+        std::fs::create_dir(path(folder)).unwrap();
+    }
     let write = |token: &str| {
-        let made = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path("new"));
+        let new = path("tokens/new");
+        let made = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new);
         made.unwrap().write_all(token.as_bytes()).unwrap();
-        std::fs::rename(path("new"), path("token")).unwrap();
+        std::fs::rename(new, path("tokens/token")).unwrap();
     };
-    if !certify(&path("cert"), &path("key")) || !certify(&path("next"), &path("next-key")) {
+    // As certbot keeps them: links, which lead to another file after a renewal.
+    let link = |certificate: &str| {
+        for of in ["cert", "key"] {
+            std::os::unix::fs::symlink(format!("../archive/{certificate}-{of}"), path("live/new")).unwrap();
+            std::fs::rename(path("live/new"), path(&format!("live/{of}"))).unwrap();
+        }
+    };
+    let make = |name: &str| certify(&path(&format!("archive/{name}-cert")), &path(&format!("archive/{name}-key")));
+    if !make("first") || !make("next") {
         println!("skipped: needs openssl");
         return;
     }
     write("first-token-of-ours");
-    let of = ["--token-file", &path("token"), "--tls-cert", &path("cert"), "--tls-key", &path("key")];
+    link("first");
+    let of = ["--token-file", &path("tokens/token"), "--tls-cert", &path("live/cert"), "--tls-key", &path("live/key")];
     let mut bench = Bench::start_with(&of, |command| _ = command.stdin(Stdio::null()).stderr(Stdio::piped()));
     let mut said = BufReader::new(bench.server.stderr.take().unwrap()).lines();
     let mut hang_up = |says: &str| {
@@ -377,15 +390,13 @@ fn the_token_and_the_certificate_are_read_again() {
     };
     let status = |cert: &str, token: &str| {
         let request = format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n");
-        ask_over_tls(&bench.at, &path(cert), &[], &request).get(9..12).map(str::to_owned)
+        let trusted = path(&format!("archive/{cert}-cert"));
+        ask_over_tls(&bench.at, &trusted, &[], &request).get(9..12).map(str::to_owned)
     };
     let is = |status: Option<String>, may: bool| status.is_some_and(|status| (status != "401") == may);
-    assert!(is(status("cert", "first-token-of-ours"), true) && is(status("cert", "second-token-of-ours"), false));
+    assert!(is(status("first", "first-token-of-ours"), true) && is(status("first", "second-token-of-ours"), false));
     write("second-token-of-ours");
-    for (new, of) in [("next", "cert"), ("next-key", "key")] {
-        std::fs::copy(path(new), path("copy")).unwrap();
-        std::fs::rename(path("copy"), path(of)).unwrap();
-    }
+    link("next");
     hang_up("were read again");
     assert!(is(status("next", "second-token-of-ours"), true) && is(status("next", "first-token-of-ours"), false));
     write("short");

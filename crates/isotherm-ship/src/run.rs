@@ -265,9 +265,9 @@ impl Inputs {
         Ok((self.rules()?, Store::open(to, &self.settings()?, self.timeout)?))
     }
 
-    /// The folders in which they lie: what an editor has saved is another file of the same name.
+    /// The folders in which they lie: what an editor has saved is another file of the same name, or behind the same link.
     fn folders(&self) -> impl Iterator<Item = PathBuf> {
-        [&self.settings, &self.credentials].into_iter().flatten().filter_map(|file| file.parent()).map(Path::to_owned)
+        [&self.settings, &self.credentials].into_iter().flatten().flat_map(|file| Files::folders_of(file))
     }
 }
 
@@ -291,7 +291,10 @@ async fn first(signals: UnixStream) -> Result<()> {
 
 /// From here on: the spool, the store, and sockets that connect; no program, no listener, no capability.
 fn confine(spool: &Path, store: &Store, settings: &Settings, inputs: &Inputs) {
-    let mut files = Files { read: settings.files(), written: vec![spool.to_owned()] };
+    let mut files = Files {
+        read: settings.files().iter().flat_map(|file| Files::folders_of(file)).collect(),
+        written: vec![spool.to_owned()],
+    };
     let reach = match store.folder() {
         Some(folder) => {
             files.written.push(folder.to_owned());

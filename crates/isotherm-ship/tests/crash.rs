@@ -171,21 +171,25 @@ fn a_restart_in_the_middle_of_an_hour_goes_on_with_it() {
 fn rules_are_read_again_and_wrong_ones_change_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
-    // As an editor saves it: another file of the same name.
-    let write = |name: &str| {
-        let rule = format!("[[service]]\nmatch = '/redis[.]service$'\nname = '{name}'\n");
-        std::fs::write(at("new"), rule).unwrap();
-        std::fs::rename(at("new"), at("settings.toml")).unwrap();
+    for folder in ["conf", "rules"] {
+        std::fs::create_dir(at(folder)).unwrap();
+    }
+    // As kubelet and configuration managers do it: a link, which leads to another file then.
+    let lead_to = |name: &str, text: &str| {
+        std::fs::write(at(&format!("rules/{name}")), text).unwrap();
+        std::os::unix::fs::symlink(format!("../rules/{name}"), at("conf/new")).unwrap();
+        std::fs::rename(at("conf/new"), at("conf/settings.toml")).unwrap();
     };
+    let write = |name: &str| lead_to(name, &format!("[[service]]\nmatch = '/redis[.]service$'\nname = '{name}'\n"));
     write("before");
-    let (socket, spool, store, settings) = (at("stream.sock"), at("spool"), at("store"), at("settings.toml"));
+    let (socket, spool, store, settings) = (at("stream.sock"), at("spool"), at("store"), at("conf/settings.toml"));
     let arguments =
         ["--connect", &socket, "--spool", &spool, "--to", &store, "--settings", &settings, "--spread", "0s"];
     let shipper = Shipper::start(&arguments, &[], None);
     shipper.until_it_says("is the monitor running");
     write("after");
     shipper.hang_up("were read again");
-    std::fs::write(&settings, "[[service]]\nmatch = '('").unwrap();
+    lead_to("wrong", "[[service]]\nmatch = '('");
     shipper.hang_up("stay in force");
     let monitor = Monitor::start(dir.path());
     let spool = PathBuf::from(spool);

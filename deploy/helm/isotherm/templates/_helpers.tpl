@@ -61,6 +61,9 @@ seccompProfile: {type: RuntimeDefault}
 {{- if and .Values.ship.enabled (not .Values.ship.to) }}
 {{- fail "ship.to: name a store, such as s3://fleet/heat" }}
 {{- end }}
+{{- if and .Values.ship.enabled (not (regexMatch "^(s3|gs|az)://" .Values.ship.to)) }}
+{{- fail "ship.to: the pod has no folder that outlives it: name a bucket, such as s3://fleet/heat" }}
+{{- end }}
 {{- if and .Values.podMonitor.enabled (not .Values.serve.enabled) }}
 {{- fail "podMonitor.enabled takes serve.enabled=true" }}
 {{- end }}

@@ -134,6 +134,8 @@ fn parse(path: &Path, runs_work: bool) -> Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::usage::Usage;
+    use crate::commands::run::{migrate, page_out, split};
     use clap::Parser;
 
     #[derive(Parser)]
@@ -241,6 +243,32 @@ mod tests {
                 (shown, bare) => assert_eq!(shown, bare),
             }
         }
+    }
+
+    #[test]
+    fn each_scheme_of_the_installed_settings_starts_when_it_is_uncommented() {
+        let text = fs::read_to_string(INSTALLED).unwrap();
+        let (rest, schemes) = text.split_once("\n#[[scheme]]").unwrap();
+        let schemes = format!("\n#[[scheme]]{schemes}");
+        let tables: Vec<&str> = schemes.split("\n#[[scheme]]").skip(1).collect();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("one.toml");
+        let starts = |tables: &[&str]| {
+            let shown: String = tables.iter().map(|table| uncommented(&format!("\n#[[scheme]]{table}"))).collect();
+            fs::write(&path, format!("{rest}{shown}")).unwrap();
+            let args = args(&["-c", path.to_str().unwrap()]);
+            let config = Config::load(&args).unwrap();
+            // That this machine has one tier of memory is no fault of the settings.
+            let migrated = migrate::check(&args, &config).or_else(|why| why.downcast::<Usage>().map_or(Ok(()), Err));
+            page_out::check(&args, &config).and(migrated).and(split::check(&args, &config))
+        };
+        for (i, table) in tables.iter().enumerate() {
+            // What comes back has to have left before.
+            let with = if table.contains("bring-back") { &tables[i - 1..=i] } else { &tables[i..=i] };
+            starts(with).unwrap_or_else(|error| panic!("{with:?}: {error:?}"));
+        }
+        starts(&tables).unwrap();
+        assert!(starts(&["\n#action = \"page-out\""]).is_err(), "all targets are watched, and none is named");
     }
 
     /// The keys that a table may have, as the parser lists them in its error.
