@@ -140,7 +140,7 @@ redis_collapses() {
 # Of other users' processes too, with the unit's capabilities.
 skips_none() {
     local skipped
-    skipped=$(log_of isotherm | grep 'is skipped: write')
+    skipped=$(log_of isotherm | grep 'is no longer watched')
     [ -z "$skipped" ] || fail "$(tail -n 1 <<<"$skipped")"
 }
 server_starts() {
@@ -253,6 +253,13 @@ reload() {
     takes_setting per_second 17 || return
     [ "$(pid_of isotherm)" = "$(cat $state/reload.pid)" ] || fail "the reload replaced the process"
 }
+# What watching has to start over for: the source is opened again, within the sandbox.
+restarting_reload() {
+    set_key watch window '"2s"'
+    systemctl reload isotherm || fail "systemctl reload failed: $(log_of isotherm -n 1)" || return
+    within 30 eval 'log_of isotherm -n 20 | grep -q "watching restarted"' || fail "watching is not restarted: $(log_of isotherm -n 1)" || return
+    [ "$(pid_of isotherm)" = "$(cat $state/reload.pid)" ] || fail "the reload replaced the process"
+}
 bad_reload() {
     cp $settings $state/good
     echo 'no_such_key = 1' | cat - $state/good >$settings
@@ -280,6 +287,7 @@ back_after() { # back_after SIGNAL
 restarts() {
     ready || return
     check "reload keeps the process and takes a setting" reload
+    check "a reload for which watching starts over keeps it, too" restarting_reload
     check "a wrong setting is reported, and nothing changes" bad_reload
     check "killed (SIGKILL), it is back within 10 s" back_after KILL
     check "stopped (SIGSTOP), the watchdog has it back within 10 s" back_after STOP

@@ -62,6 +62,8 @@ impl Calls {
         }
         if self.has(Calls::BPF_LOAD) {
             rules.push((libc::SYS_bpf, Rule::Any));
+            // libbpf 1.4 and later hold places among the descriptors with it.
+            rules.push((libc::SYS_memfd_create, Rule::Any));
         } else if self.has(Calls::BPF) {
             rules.push((libc::SYS_bpf, Rule::OneOf { argument: 0, values: BPF_USE }));
         }

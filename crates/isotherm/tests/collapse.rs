@@ -166,6 +166,32 @@ fn run_collapses_what_is_hot_and_takes_hints_and_settings() {
     assert!(!stage.path("s.sock").exists(), "the socket is gone");
 }
 
+/// Within the sandbox, too: the source is opened again.
+#[test]
+fn settings_for_which_watching_starts_over_are_taken() {
+    need!(can_collapse(), NEEDS);
+    let _turn = alone();
+    let (stage, child) = (Stage::new(), index());
+    let pid = child.pid();
+    let write = |window: &str, per_second: &str| {
+        let text = format!(
+            "[targets]\npids = [{pid}]\n[watch]\nwindow = \"{window}\"\n[budgets]\nper_second = {per_second}\n"
+        );
+        fs::write(stage.path("c.toml"), text).unwrap();
+    };
+    write("1s", "3.0");
+    let mut daemon = Daemon::start(&stage, "-c c.toml");
+    daemon.until("a first look", |s| s["targets"][0]["rss_bytes"].as_u64() > Some(0));
+    write("700ms", "5.0");
+    daemon.running.signal("HUP");
+    daemon.running.until_it_says("watching restarted");
+    daemon.until("the new settings", |s| s["budgets"]["per_second"] == 5.0);
+    daemon.until("another look", |s| s["targets"][0]["pid"] == pid && s["targets"][0]["rss_bytes"].as_u64() > Some(0));
+    daemon.running.signal("TERM");
+    let Daemon { running, .. } = daemon;
+    running.end().ended(0).never_says("the settings are unchanged");
+}
+
 #[test]
 fn a_dry_run_of_run_touches_nothing() {
     need!(can_collapse(), NEEDS);

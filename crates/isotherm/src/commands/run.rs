@@ -212,8 +212,9 @@ fn begin(config: &Config, uses: Uses, service: &Service) -> Result<Watching> {
     let prepared = Prepared::new(&config.targets, &config.watch, WINDOW_NS)?;
     if !prepared.knows_pages() {
         anyhow::bail!(
-            "run needs to know which pages are hot, and the source `{}` does not report that: see `isotherm doctor` for what page-table needs",
-            prepared.run.source
+            "run needs to know which pages are hot, and the source `{}` does not report that ({}): see `isotherm doctor` for what page-table needs",
+            prepared.run.source,
+            prepared.run.source_note
         );
     }
     let mut watching = prepared.start(uses)?;
@@ -301,20 +302,26 @@ fn watch(feeder: &mut Feeder<'_>, config: &mut Config, watching: &mut Watching, 
             if is_reload {
                 feeder.service.reloading();
                 anew = reloaded(args, config, (shared, feeder.able));
-                feeder.service.ready("watching");
             }
-            feeder.assign(anew.as_ref().unwrap_or(config), is_reload);
+            if anew.is_none() {
+                feeder.assign(config, is_reload);
+                if is_reload {
+                    feeder.service.ready("watching");
+                }
+            }
             Ok(if anew.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
         let Some(new) = anew else { return Ok(()) };
         match begin_again(&new, feeder) {
             Ok(begun) => {
+                apply(&new, shared);
                 *watching = begun;
                 *config = new;
                 output::note("settings read again; watching restarted");
             }
-            Err(error) => output::warn(format_args!("the new targets are not used: {error:#}")),
+            Err(error) => output::warn(format_args!("the settings are unchanged: {error:#}")),
         }
+        feeder.service.ready("watching");
     }
 }
 
@@ -326,7 +333,8 @@ fn begin_again(config: &Config, feeder: &mut Feeder<'_>) -> Result<Watching> {
     Ok(watching)
 }
 
-/// Reads the settings again. Returns them if watching has to start over for them. A file with errors changes nothing.
+/// Reads the settings again. They are in force then, unless watching has to start over for them: then they are returned, and nothing has
+/// changed. Nor does a file with errors change anything.
 fn reloaded(args: &RunArgs, config: &mut Config, (shared, able): (&Shared, Able)) -> Option<Config> {
     let new = match Config::load(args).and_then(|new| check_actions(args, &new).map(|()| new)) {
         Ok(new) => new,
@@ -350,19 +358,23 @@ fn reloaded(args: &RunArgs, config: &mut Config, (shared, able): (&Shared, Able)
     if (&new.stream, &new.stream_group) != (&config.stream, &config.stream_group) {
         output::note("`stream` is unchanged until the next start");
     }
-    let mut state = lock(shared);
-    state.reload(new.rules, new.budgets, new.round_robin);
-    state.set_schemes(new.schemes.clone());
-    drop(state);
     if !new.watches_like(config) {
         if config.targets.command.is_empty() {
             return Some(new);
         }
         output::note("the way the command is watched is unchanged: it would have to be started again");
     }
+    apply(&new, shared);
     *config = new;
     output::note("settings read again");
     None
+}
+
+/// What these settings say of rules, budgets and schemes is in force.
+fn apply(config: &Config, shared: &Shared) {
+    let mut state = lock(shared);
+    state.reload(config.rules, config.budgets, config.round_robin);
+    state.set_schemes(config.schemes.clone());
 }
 
 /// What the worker was started for, besides collapsing.
