@@ -270,8 +270,12 @@ impl<C: Clock> Monitor<C> {
             SourceErrorKind::Replaced => self.replace(pid),
             SourceErrorKind::Gone => self.end(pid),
             SourceErrorKind::Failed => {
-                let now = self.clock.now();
-                self.declined.note(pid, self.follower.meant(pid), now, Some(error.to_string()));
+                let (now, why) = (self.clock.now(), error.to_string());
+                // It is tried again, and may fail again for the same reason.
+                if self.declined.reasons().get(&pid) != Some(&why) {
+                    self.news.push(format!("process {pid} is no longer watched: {why}"));
+                }
+                self.declined.note(pid, self.follower.meant(pid), now, Some(why));
                 self.end(pid);
             }
         }

@@ -39,6 +39,8 @@ pub enum Guard {
     Cgroup,
     /// Pressure of the memory cgroup alone: the action takes nothing of its limits.
     CgroupPressure,
+    /// Swap that the memory cgroup may use.
+    CgroupSwap,
 }
 
 impl Guard {
@@ -51,13 +53,18 @@ impl Guard {
             Guard::Headroom => host.available.zip(host.memory).is_some_and(is_short).then_some(Wait::Headroom),
             Guard::FreeBlocks => host.free_blocks.is_some_and(|n| n <= budgets.free_blocks).then_some(Wait::FreeBlocks),
             Guard::Swap => host.swap.is_some_and(|swap| !has_room(swap)).then_some(Wait::Swap),
-            Guard::Fork | Guard::Cgroup | Guard::CgroupPressure => None,
+            Guard::Fork | Guard::Cgroup | Guard::CgroupPressure | Guard::CgroupSwap => None,
         }
     }
 
     /// Whether it holds for what a memory cgroup waits for.
     pub(crate) fn is_of_cgroup(self, why: Wait) -> bool {
-        self == Guard::Cgroup || self == Guard::CgroupPressure && why == Wait::CgroupPressure
+        match self {
+            Guard::Cgroup => why != Wait::CgroupSwap,
+            Guard::CgroupPressure => why == Wait::CgroupPressure,
+            Guard::CgroupSwap => why == Wait::CgroupSwap,
+            _ => false,
+        }
     }
 }
 

@@ -89,6 +89,8 @@ pub enum Wait {
     CgroupLimit,
     /// Processes of the target's memory cgroup wait for memory.
     CgroupPressure,
+    /// The target's memory cgroup, or one above it, may use no more swap.
+    CgroupSwap,
     /// The kernel refused to charge the target's memory cgroup.
     NoCharge,
     /// A forked copy of the target is alive.
@@ -101,7 +103,7 @@ pub enum Wait {
 
 impl Wait {
     /// What a memory cgroup can wait for.
-    pub const OF_CGROUPS: [Wait; 3] = [Wait::CgroupLimit, Wait::CgroupPressure, Wait::NoCharge];
+    pub const OF_CGROUPS: [Wait; 4] = [Wait::CgroupLimit, Wait::CgroupPressure, Wait::CgroupSwap, Wait::NoCharge];
 
     /// A short description.
     pub fn text(self) -> &'static str {
@@ -117,6 +119,7 @@ impl Wait {
             Wait::NoHugePage => "the kernel had no huge page",
             Wait::CgroupLimit => "the memory cgroup is near its limit",
             Wait::CgroupPressure => "memory pressure in the cgroup",
+            Wait::CgroupSwap => "the memory cgroup may use no more swap (memory.swap.max)",
             Wait::NoCharge => "the kernel refused to charge the memory cgroup",
             Wait::Fork => "a forked copy of the target is alive",
             Wait::Busy => "pages were busy",

@@ -136,7 +136,7 @@ impl Refusal {
             Refusal::CgroupPressure => "memory pressure in the cgroup",
             Refusal::NoHugePage => "no free huge page, several times",
             Refusal::NoJournal => "the journal cannot be written, so it could not be undone",
-            Refusal::Denied => "not permitted (CAP_SYS_NICE)",
+            Refusal::Denied => "not permitted (CAP_SYS_NICE; in a container also the seccomp profile)",
             Refusal::Gone => "process has ended",
             Refusal::NotNamed => "process not named",
             Refusal::Error => "another error",

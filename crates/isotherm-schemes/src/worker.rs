@@ -14,7 +14,7 @@ use crate::action::{Action, Failure, Guard, Performed, Price};
 use crate::budgets::{Budgets, Wait};
 use crate::guards::cgroups::{self, Pauses};
 use crate::guards::{HostGuard, RECHECK_INTERVAL};
-use crate::machine::{Machine, Process};
+use crate::machine::{CgroupState, Machine, Process};
 use crate::outcome::{Counters, Outcome, Refusal};
 use crate::queue::Hint;
 use crate::retry::{Consumer, Handled};
@@ -273,7 +273,12 @@ impl<M: Machine> Worker<M> {
         if let Some(paused) = self.cgroups.at(&member.cgroup, now).filter(|paused| holds_up(guards, paused)) {
             return Some(paused);
         }
-        match state.and_then(|state| cgroups::shortage(&state, charge, &self.budgets)) {
+        let short = |state: CgroupState| {
+            let asks_for_swap = guards.contains(&Guard::CgroupSwap);
+            let no_swap = (asks_for_swap && cgroups::lacks_swap(&state)).then_some(Wait::CgroupSwap);
+            no_swap.or_else(|| cgroups::shortage(&state, charge, &self.budgets))
+        };
+        match state.and_then(short) {
             Some(why) if guards.iter().any(|guard| guard.is_of_cgroup(why)) => {
                 Some(self.cgroups.pause(&member.cgroup, now, why))
             }

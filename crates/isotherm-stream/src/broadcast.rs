@@ -13,6 +13,7 @@ use crate::group::group_id;
 use crate::place::{Place, PlaceError};
 use crate::rows::Snapshot;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use std::io::{self, Write as _};
@@ -48,10 +49,19 @@ pub struct Broadcaster {
 /// What could not be done, and what to do.
 fn listening(error: &PlaceError) -> String {
     let advice = match error {
-        PlaceError::Lock { .. } | PlaceError::Socket { .. } => "; is its folder there, and writable?",
+        PlaceError::Lock { error, .. } | PlaceError::Socket { error, .. } if is_of_the_folder(error) => {
+            "; is its folder there, and writable?"
+        }
         _ => "",
     };
     format!("{error}{advice}")
+}
+
+fn is_of_the_folder(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem};
+    // EPERM is about a privilege, and of the same kind as EACCES.
+    matches!(error.kind(), NotADirectory | NotFound | PermissionDenied | ReadOnlyFilesystem)
+        && Errno::from_io_error(error) != Some(Errno::PERM)
 }
 
 /// What the monitor and the thread share.
@@ -341,5 +351,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let nowhere = Broadcaster::open(&dir.path().join("no/s"), None).unwrap_err().to_string();
         assert!(nowhere.contains("is its folder there"), "{nowhere}");
+        // A privilege that is missing has nothing to do with it.
+        let not_ours = PlaceError::Socket { what: "set its group", error: Errno::PERM.into() };
+        assert!(!listening(&not_ours).contains("folder"), "{not_ours}");
     }
 }

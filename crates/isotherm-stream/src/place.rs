@@ -100,7 +100,8 @@ impl Place {
         let there = fs::symlink_metadata(&self.path).map_err(step("find the socket"))?;
         self.socket = Some(identity(&there));
         if let Some(group) = group {
-            lchown(&self.path, None, Some(group)).map_err(step("set its group, as root or a member of it"))?;
+            let doing = "set its group, which takes CAP_CHOWN or a member of it (SupplementaryGroups= in a unit)";
+            lchown(&self.path, None, Some(group)).map_err(step(doing))?;
         }
         listen(&socket, backlog).map_err(step("listen"))?;
         if group.is_some() {
@@ -163,7 +164,8 @@ fn answers(path: &Path) -> bool {
     match connect_within(path, TIMEOUT) {
         Ok(_) => true,
         // Its queue is full, so a process listens.
-        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+        // Nor does it mean that nobody listens if we may not connect: another user's socket.
+        Err(error) => !matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound),
     }
 }
 

@@ -15,7 +15,7 @@ use isotherm_monitor::Monitor;
 use isotherm_schemes::state::Status;
 use isotherm_stream::{Broadcaster, EventRow, IdleRow, MappingRow, RegionRow};
 use plans::Plans;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -88,8 +88,13 @@ impl Publisher {
     }
 
     /// What has happened in the last minute. A reader that was slow, or has just come, gets what others have.
-    fn events(&mut self, snapshot: &Snapshot, status: Option<&Status>) -> Vec<EventRow> {
-        self.events.extend(self.changes.since(snapshot, status));
+    fn events(
+        &mut self,
+        snapshot: &Snapshot,
+        status: Option<&Status>,
+        refused: &BTreeMap<u32, String>,
+    ) -> Vec<EventRow> {
+        self.events.extend(self.changes.since(snapshot, status, refused));
         let surplus = self.events.len().saturating_sub(MAX_EVENTS);
         let old = |event: &EventRow| event.at_unix_ns.saturating_add(EVENT_TTL) <= snapshot.end_unix_ns;
         let over = surplus.max(self.events.iter().take_while(|event| old(event)).count());
@@ -103,7 +108,7 @@ impl Publisher {
         snapshot: &Snapshot,
         status: Option<&Status>,
     ) -> isotherm_stream::Result<()> {
-        let events = self.events(snapshot, status);
+        let events = self.events(snapshot, status, monitor.refused());
         let processes = snapshot.targets.iter().map(|target| {
             let pages = monitor.pages_of(target.id.pid).map(|pages| (pages, monitor.now()));
             rows::process(target, (pages, monitor.sampled_extent_of(target.id.pid).is_some()), status)

@@ -146,6 +146,39 @@ fn without_clear_refs_the_rest_of_another_users_process_is_watched() {
     let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
     let hot = report["report"]["targets"][0]["max_bytes"].as_u64().unwrap_or_default();
     assert!(hot >= 8 << 20, "{ran}");
+    // Where it is the only way, the process cannot be watched, and that is said when it is found out.
+    let only =
+        format!("setpriv --bounding-set {granted} {isotherm} report wss -d 4s --clear refs -p {}", sharing.pid());
+    stage.shell(&only).says(&format!("process {} is no longer watched: write /proc/", sharing.pid()));
+}
+
+/// Listens at a socket of its own, as a program of another user does.
+const LISTENING: &str = "
+import os, socket, sys, time
+os.umask(0o077)
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+print('ready', file=sys.stderr, flush=True)
+time.sleep(60)
+";
+
+#[test]
+fn a_socket_of_another_user_is_not_taken_for_one_that_was_left() {
+    let python = "/usr/bin/python3";
+    need!(is_root() && installed("setpriv") && Path::new(python).exists(), "root, setpriv and /usr/bin/python3");
+    let (stage, isotherm) = open_stage();
+    fs::write(stage.path("listening.py"), LISTENING).unwrap();
+    stage.shell("mkdir open && chmod 777 open").ended(0);
+    let (script, socket) = (stage.path("listening.py"), stage.path("open/s"));
+    let listens = format!("exec {AS_NOBODY} {python} -u {} {}", script.display(), socket.display());
+    let mut theirs = stage.start_shell(&listens);
+    theirs.until_it_says("ready");
+    let run = format!("{isotherm} run --dry-run -d 1s -p $$ --socket {}", socket.display());
+    let ran =
+        stage.shell(&format!("setpriv --bounding-set -all,+sys_ptrace,+bpf,+perfmon,+sys_nice,+syslog {run}")).ended(1);
+    ran.says("answers");
+    assert!(socket.exists(), "it is still theirs");
 }
 
 #[test]

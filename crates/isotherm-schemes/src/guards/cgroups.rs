@@ -13,7 +13,7 @@ use crate::machine::CgroupState;
 use crate::retry::Handled;
 use isotherm_heat::Ns;
 use isotherm_sys::proc::MemoryUse;
-use isotherm_units::Bytes;
+use isotherm_units::{Bytes, PMD_SIZE};
 use std::collections::BTreeMap;
 
 const MS: Ns = 1_000_000;
@@ -38,6 +38,12 @@ pub(crate) fn shortage(state: &CgroupState, charge: Bytes, budgets: &Budgets) ->
         room.0 as f64 >= charge.0 as f64 + share.max(MIN_MARGIN.0 as f64)
     };
     (!state.limited.iter().all(fits)).then_some(Wait::CgroupLimit)
+}
+
+/// Whether what leaves a huge range of it may not go to swap, as in a pod without swap (`memory.swap.max`). The kernel does not report that: it
+/// moves nothing, as if the pages were locked.
+pub(crate) fn lacks_swap(state: &CgroupState) -> bool {
+    state.swap_room.is_some_and(|room| room.0 < PMD_SIZE)
 }
 
 #[derive(Debug)]

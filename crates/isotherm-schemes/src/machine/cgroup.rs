@@ -5,6 +5,7 @@
 
 use isotherm_heat::Ns;
 use isotherm_sys::proc::{Cgroup, Cgroups, MemoryUse, Proc};
+use isotherm_units::Bytes;
 
 /// How long a process's cgroup, the limits that are set, and its pressure are cached.
 const CACHE_TTL: Ns = 500_000_000;
@@ -19,6 +20,8 @@ pub struct CgroupState {
     /// Percentage of the last ten seconds in which something in it waited for memory; `None` if the kernel does not
     /// report it.
     pub pressure_pct: Option<f64>,
+    /// Swap that may still be charged to it and its ancestors; `None` if none of them has a limit.
+    pub swap_room: Option<Bytes>,
 }
 
 /// Cached data about the cgroup of one process.
@@ -27,6 +30,7 @@ pub(crate) struct Known {
     path: String,
     limited: Vec<Cgroup>,
     pressure_pct: Option<f64>,
+    swap_room: Option<Bytes>,
     at: Ns,
     /// Whether all existing limits can be read. A container does not see those above its own root.
     complete: bool,
@@ -45,7 +49,12 @@ impl Known {
         }
         self.hits = self.count_hits();
         let limited = self.limited.iter().filter_map(|cgroup| cgroup.memory_use().ok().flatten()).collect();
-        Some(CgroupState { path: self.path.clone(), limited, pressure_pct: self.pressure_pct })
+        Some(CgroupState {
+            path: self.path.clone(),
+            limited,
+            pressure_pct: self.pressure_pct,
+            swap_room: self.swap_room,
+        })
     }
 
     fn read(proc: &Proc, cgroups: &Cgroups, pid: u32, now: Ns) -> Known {
@@ -55,9 +64,10 @@ impl Known {
         let is_limited = |cgroup: &Cgroup| cgroup.memory_use().ok().flatten().is_some_and(|u| u.lowest().is_some());
         let pressure_pct = own.memory_pressure().ok().flatten().map(|pressure| pressure.some_avg10);
         let all = own.with_ancestors();
+        let swap_room = all.iter().filter_map(|cgroup| cgroup.swap_room().ok().flatten()).min();
         let complete = all.last().is_some_and(Cgroup::is_root);
         let limited = all.into_iter().filter(is_limited).collect();
-        Known { path: own.path, limited, pressure_pct, at: now, complete, hits: 0 }
+        Known { path: own.path, limited, pressure_pct, swap_room, at: now, complete, hits: 0 }
     }
 
     /// Whether no charge has hit a limit since [`Known::state`]. False if that is unknown.

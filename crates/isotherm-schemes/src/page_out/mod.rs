@@ -38,7 +38,8 @@ pub const PAGED_OUT: &str = "paged_out";
 
 /// It takes swap instead of memory. Pages that a copy of the process shares do not leave, and pressure is a reason to leave the
 /// host and the cgroup alone: writing to swap adds to it, and so does what comes back. Where others wait for I/O, swap would be one more.
-const GUARDS: &[Guard] = &[Guard::Swap, Guard::Pressure, Guard::Io, Guard::Fork, Guard::CgroupPressure];
+const GUARDS: &[Guard] =
+    &[Guard::Swap, Guard::Pressure, Guard::Io, Guard::Fork, Guard::CgroupPressure, Guard::CgroupSwap];
 
 /// The idle pages of each huge range by the last window, and those that have left since, shared by the planner and the action.
 #[derive(Clone, Debug, Default)]
@@ -337,13 +338,30 @@ mod tests {
     #[test]
     fn pressure_of_the_cgroup_holds_it_up_and_its_limit_does_not() {
         let full = MemoryUse { current: Bytes(1 << 30), limit: Some(Bytes(1 << 30)), high: None, with_swap: None };
-        let cgroup = |pressure| CgroupState { path: "/a".into(), limited: vec![full], pressure_pct: Some(pressure) };
+        let cgroup = |pressure| CgroupState {
+            path: "/a".into(),
+            limited: vec![full],
+            pressure_pct: Some(pressure),
+            swap_room: None,
+        };
         let fake = Fake { private: [(PmdNo(1), Mask::ALL)].into(), cgroup: Some(cgroup(11.0)), ..Fake::default() };
         let mut scene = Scene::new(fake);
         scene.idle.replace(A, [(PmdNo(1), Mask::ALL)], 0);
         assert!(matches!(scene.step(1, S), Step::Deferred(_, Wait::CgroupPressure)));
         scene.worker.machine().cgroup = Some(cgroup(9.0));
         assert_eq!(outcome(scene.step(1, 9 * S)), Outcome::Done { grown: 0 }, "it has no room, and needs none");
+    }
+
+    #[test]
+    fn a_cgroup_that_may_not_swap_waits_and_is_not_taken_for_busy() {
+        let cgroup = |room| CgroupState { path: "/pod".into(), swap_room: Some(Bytes(room)), ..CgroupState::default() };
+        let fake = Fake { private: [(PmdNo(1), Mask::ALL)].into(), cgroup: Some(cgroup(0)), ..Fake::default() };
+        let mut scene = Scene::new(fake);
+        scene.idle.replace(A, [(PmdNo(1), Mask::ALL)], 0);
+        assert!(matches!(scene.step(1, S), Step::Deferred(_, Wait::CgroupSwap)));
+        assert_eq!(scene.worker.counters().left_pages, 0);
+        scene.worker.machine().cgroup = Some(cgroup(2 << 20));
+        assert_eq!(outcome(scene.step(1, 9 * S)), Outcome::Done { grown: 0 });
     }
 
     #[test]

@@ -376,7 +376,7 @@ fn limits(current: (u64, u64), above: (u64, u64)) -> CgroupState {
         limit: Some(Bytes(limit * MIB)),
         ..MemoryUse::default()
     };
-    CgroupState { path: "/pod/app".into(), limited: vec![held(current), held(above)], pressure_pct: None }
+    CgroupState { path: "/pod/app".into(), limited: vec![held(current), held(above)], ..CgroupState::default() }
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use super::shared_mapping::SharedMapping;
 use super::whole::is_private;
-use super::{ClearBy, DRAIN_EVERY, EAGAIN, EINTR, EINVAL, ENOMEM, EPERM, ESRCH, PMDS_PER_ADVICE, PMDS_PER_CLEAR};
+use super::{
+    ClearBy, DRAIN_EVERY, EAGAIN, EINTR, EINVAL, ENOMEM, ENOSYS, EPERM, ESRCH, PMDS_PER_ADVICE, PMDS_PER_CLEAR,
+};
 use super::{FLAGS_EVERY, FLAGS_SHARE, PAGES_PER_PMD_U32, PageTable, io_error, pages_in, pages_of, within};
 use crate::Error;
 use isotherm_heat::source::{Cleared, ClearedSink, Progress};
@@ -84,7 +86,9 @@ impl PageTable {
                 Some(ENOMEM) => return Ok(None),
                 Some(ESRCH) => return Err(Error::Gone(pid)),
                 Some(EAGAIN | EINTR) => {}
-                Some(errno @ (EPERM | EINVAL)) => return Ok(Some(errno)),
+                // A filter of system calls may answer that there is no such call.
+                Some(EPERM | ENOSYS) => return Ok(Some(EPERM)),
+                Some(EINVAL) => return Ok(Some(EINVAL)),
                 _ => {
                     return Err(Error::Io {
                         attempted: format!("process_madvise(MADV_COLD) on process {pid}, {range:?}"),

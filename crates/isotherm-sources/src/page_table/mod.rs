@@ -61,6 +61,7 @@ const DRAIN_EVERY: Ns = 5_000_000_000;
 const EINVAL: i32 = 22;
 const ENOMEM: i32 = 12;
 const EPERM: i32 = 1;
+const ENOSYS: i32 = 38;
 const ESRCH: i32 = 3;
 const EAGAIN: i32 = 11;
 const EINTR: i32 = 4;

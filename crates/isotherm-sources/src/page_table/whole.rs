@@ -39,7 +39,10 @@ impl PageTable {
         let began = clock::monotonic_ns();
         let failed = |source: io::Error| match source.raw_os_error() {
             Some(ESRCH) => Error::Gone(pid),
-            _ => Error::Io { attempted: format!("write /proc/{pid}/clear_refs"), source },
+            _ => {
+                let instead = if self.cold_denied { ", since process_madvise is not permitted" } else { "" };
+                Error::Io { attempted: format!("write /proc/{pid}/clear_refs{instead}"), source }
+            }
         };
         match clear_refs::clear(self.proc.root(), pid, which) {
             // Another user's process, without CAP_DAC_OVERRIDE. What advice reaches is still measured.

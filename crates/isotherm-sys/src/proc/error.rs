@@ -21,15 +21,17 @@ pub enum Error {
     },
     /// The kernel refused (`EACCES`, `EPERM`).
     #[error(
-        "{}: permission denied: run as the process's own user if that may be ptraced, as root, or with CAP_SYS_PTRACE ({})",
+        "{}: permission denied: {}",
         path.display(),
-        scope_note(*ptrace_scope)
+        advice(*may_ptrace, *ptrace_scope)
     )]
     Denied {
         /// The file that was asked for.
         path: PathBuf,
         /// `kernel.yama.ptrace_scope`, if there is such a setting.
         ptrace_scope: Option<u8>,
+        /// Whether we have CAP_SYS_PTRACE.
+        may_ptrace: bool,
         /// The kernel's error.
         #[source]
         source: io::Error,
@@ -83,10 +85,21 @@ impl Error {
         let path = path.to_owned();
         match source.raw_os_error() {
             Some(libc::ENOENT | libc::ESRCH | libc::ENODEV) => Error::Gone { path },
-            Some(libc::EACCES | libc::EPERM) => Error::Denied { path, ptrace_scope: None, source },
+            Some(libc::EACCES | libc::EPERM) => Error::Denied { path, ptrace_scope: None, may_ptrace: false, source },
             _ => Error::Io { path, source },
         }
     }
+}
+
+/// What to do about it. With CAP_SYS_PTRACE it is no capability that is missing.
+fn advice(may_ptrace: bool, scope: Option<u8>) -> String {
+    if may_ptrace {
+        return "although we have CAP_SYS_PTRACE: a security module refuses (SELinux, AppArmor: see /proc/PID/attr/current), or the machine does".to_owned();
+    }
+    format!(
+        "run as the process's own user if that may be ptraced, as root, or with CAP_SYS_PTRACE ({})",
+        scope_note(scope)
+    )
 }
 
 /// Yama restricts attaching; reading maps and clearing bits needs less. The message says so. Otherwise users turn Yama

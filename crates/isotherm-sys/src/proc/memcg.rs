@@ -130,6 +130,16 @@ impl Cgroup {
         Ok(Some(MemoryUse { current, limit: self.bytes(limit)?, high, with_swap: with_swap.flatten() }))
     }
 
+    /// Swap that may still be charged to it; `None` without a limit of its own. v1 limits memory and swap together: [`Self::memory_use`].
+    pub fn swap_room(&self) -> Result<Option<Bytes>> {
+        if self.kind != CgroupKind::Unified {
+            return Ok(None);
+        }
+        let Some(limit) = self.bytes("memory.swap.max")? else { return Ok(None) };
+        let held = self.bytes("memory.swap.current")?.unwrap_or_default();
+        Ok(Some(Bytes(limit.0.saturating_sub(held.0))))
+    }
+
     /// Its memory, by kind.
     pub fn memory_stat(&self) -> Result<MemoryStat> {
         let Some((path, text)) = self.text("memory.stat")? else { return Ok(MemoryStat::default()) };
@@ -258,6 +268,8 @@ mod tests {
         ("pod/app/memory.high", "max\n"),
         ("pod/app/memory.stat", "anon 1024\nfile 2048\nfile_mapped 5\nslab_reclaimable 1\nslab 3\n"),
         ("pod/app/memory.swap.current", "4096\n"),
+        ("pod/app/memory.swap.max", "12288\n"),
+        ("pod/memory.swap.max", "max\n"),
         (
             "pod/app/memory.pressure",
             "some avg10=3.50 avg60=0.00 avg300=0.00 total=5\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
@@ -285,6 +297,14 @@ mod tests {
         ("pod/app/memory.usage_in_bytes", "4096\n"),
         ("pod/app/memory.limit_in_bytes", "9223372036854771712\n"),
     ];
+
+    #[test]
+    fn swap_that_is_left_is_read_where_it_is_limited() {
+        let tree = Tree::new(CgroupKind::Unified, V2);
+        let room = |path: &str| tree.cgroup(path).swap_room().unwrap();
+        assert_eq!((room("/pod/app"), room("/pod"), room("/")), (Some(Bytes(8192)), None, None));
+        assert_eq!(Tree::new(CgroupKind::MemoryV1, V1).cgroup("/pod").swap_room().unwrap(), None);
+    }
 
     #[test]
     fn limits_of_v2_are_read_and_max_is_none() {

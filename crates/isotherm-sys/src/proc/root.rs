@@ -4,6 +4,8 @@
 use super::error::{Error, Result};
 use super::namespace::Namespace;
 use super::stat::{Identity, Stat};
+use crate::caps::{Cap, Caps};
+use crate::files::Tree;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
@@ -68,7 +70,9 @@ impl Proc {
     /// Converts an I/O error to its variant, with the ptrace scope where that helps.
     pub(super) fn error(&self, path: &Path, source: std::io::Error) -> Error {
         let mut error = Error::from_io(path, source);
-        if let Error::Denied { ptrace_scope, .. } = &mut error {
+        if let Error::Denied { ptrace_scope, may_ptrace, .. } = &mut error {
+            let caps = Caps::effective(&Tree::at(&self.root));
+            *may_ptrace = caps.is_some_and(|caps| caps.has(Cap::SysPtrace));
             let scope = fs::read_to_string(self.root.join("sys/kernel/yama/ptrace_scope")).ok();
             *ptrace_scope = scope.and_then(|text| text.trim().parse().ok());
         }

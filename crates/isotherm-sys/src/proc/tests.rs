@@ -201,7 +201,12 @@ fn a_refusal_names_the_privilege_and_the_ptrace_scope() {
     let error = fake.proc().error(Path::new("/proc/5/smaps"), refused);
     assert!(error.is_denied());
     let text = error.to_string();
-    assert!(text.contains("CAP_SYS_PTRACE") && text.contains("ptrace_scope is 2"), "{text}");
+    assert!(text.contains("or with CAP_SYS_PTRACE") && text.contains("ptrace_scope is 2"), "{text}");
+    // Bit 19.
+    let fake = fake.file("self/status", "Name:\tx\nCapEff:\t0000000000080000\n");
+    let text =
+        fake.proc().error(Path::new("/proc/5/smaps"), std::io::Error::from_raw_os_error(libc::EACCES)).to_string();
+    assert!(text.contains("although we have CAP_SYS_PTRACE") && text.contains("security module"), "{text}");
 }
 
 #[test]

@@ -33,10 +33,22 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 /// There is nothing to move to.
-pub const ONE_TIER: &str = "all memory of this machine is in one tier: see /sys/devices/virtual/memory_tiering";
+const ONE_TIER: &str = "all memory of this machine is in one tier: see /sys/devices/virtual/memory_tiering";
+
+/// What is missing for pages to move, if anything: several tiers, and a call that is permitted.
+pub fn missing() -> Option<&'static str> {
+    if !tiers_are_several() {
+        return Some(ONE_TIER);
+    }
+    // Of our own process no capability is needed, so a refusal is a filter's.
+    let asked = isotherm_sys::move_pages::places(std::process::id(), &[]);
+    asked.is_err().then_some(
+        "move_pages is refused even for our own memory: a filter of system calls, such as the default seccomp profile of a container (see docs/guide/kubernetes.md)",
+    )
+}
 
 /// Whether there is something to move to.
-pub fn tiers_are_several() -> bool {
+fn tiers_are_several() -> bool {
     Tiers::read(Path::new("/sys")).are_several()
 }
 
@@ -99,8 +111,8 @@ impl Plan for MigrateArgs {
             );
         }
         let duration_ns = self.idle.duration_ns()?;
-        if !tiers_are_several() {
-            bail!(ONE_TIER);
+        if let Some(why) = missing() {
+            bail!(why);
         }
         let report = migrate(self, duration_ns, &Stop::on_signals()?)?;
         output::report(self.json, &report, |out| report.write_text(out))

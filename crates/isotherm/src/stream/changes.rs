@@ -19,8 +19,13 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// What has happened since the last call.
-    pub fn since(&mut self, snapshot: &Snapshot, status: Option<&Status>) -> Vec<EventRow> {
+    /// What has happened since the last call. `refused` has why processes cannot be watched, by pid: some of them may be watched no longer.
+    pub fn since(
+        &mut self,
+        snapshot: &Snapshot,
+        status: Option<&Status>,
+        refused: &BTreeMap<u32, String>,
+    ) -> Vec<EventRow> {
         let mut events = Vec::new();
         let mut add = |text: String| events.push(EventRow { at_unix_ns: snapshot.end_unix_ns, text });
         let alive = snapshot.targets.iter().filter(|target| !target.exited);
@@ -29,7 +34,10 @@ impl Changes {
             add(format!("process {} ({comm}) is watched", id.pid));
         }
         for (id, comm) in self.targets.iter().filter(|(id, _)| !now.contains_key(id)) {
-            add(format!("process {} ({comm}) has ended", id.pid));
+            match refused.get(&id.pid) {
+                Some(why) => add(format!("process {} ({comm}) is no longer watched: {why}", id.pid)),
+                None => add(format!("process {} ({comm}) has ended", id.pid)),
+            }
         }
         self.targets = now;
         let held: BTreeMap<u32, BTreeSet<String>> =
@@ -84,22 +92,29 @@ mod tests {
 
     #[test]
     fn what_changes_is_said_once() {
-        let mut changes = Changes::default();
+        let (mut changes, none) = (Changes::default(), BTreeMap::new());
         let texts = |events: Vec<EventRow>| events.into_iter().map(|e| (e.at_unix_ns, e.text)).collect::<Vec<_>>();
-        let first = changes.since(&snapshot(&[7], 1), Some(&status("null")));
+        let first = changes.since(&snapshot(&[7], 1), Some(&status("null")), &none);
         assert_eq!(texts(first), [(1, "process 7 (db) is watched".to_owned())]);
         let paused = "page-out pauses: too much has come back";
-        let both = changes.since(&snapshot(&[7], 2), Some(&status("\"refaults\"")));
+        let both = changes.since(&snapshot(&[7], 2), Some(&status("\"refaults\"")), &none);
         assert_eq!(texts(both), [(2, format!("process 7: {paused}"))]);
-        assert_eq!(changes.since(&snapshot(&[7], 3), Some(&status("\"refaults\""))), []);
-        let gone = changes.since(&snapshot(&[8], 4), Some(&status("null")));
+        assert_eq!(changes.since(&snapshot(&[7], 3), Some(&status("\"refaults\"")), &none), []);
+        let gone = changes.since(&snapshot(&[8], 4), Some(&status("null")), &none);
         let expected = [
             "process 8 (db) is watched".to_owned(),
             "process 7 (db) has ended".to_owned(),
             format!("process 7: no longer: {paused}"),
         ];
         assert_eq!(texts(gone), expected.map(|text| (4, text)));
+        let refused = BTreeMap::from([(8, "not permitted".to_owned())]);
+        let dropped = changes.since(&snapshot(&[], 5), None, &refused);
+        assert_eq!(
+            texts(dropped),
+            [(5, "process 8 (db) is no longer watched: not permitted".to_owned())],
+            "it is alive"
+        );
         let many: Vec<u32> = (100..600).collect();
-        assert_eq!(changes.since(&snapshot(&many, 5), None).len(), MAX_EVENTS);
+        assert_eq!(changes.since(&snapshot(&many, 5), None, &none).len(), MAX_EVENTS);
     }
 }

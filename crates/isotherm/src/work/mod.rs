@@ -43,8 +43,10 @@ pub fn units(command: &str, longest: Duration, is_over: impl Fn() -> bool) -> Re
         bail!("--work {command:?} failed: {status}: {}", String::from_utf8_lossy(&err).trim());
     }
     number(&out).map(Some).with_context(|| {
-        let text = String::from_utf8_lossy(&out);
-        format!("--work {command:?} printed no number: {:?}", text.trim())
+        // Of a pipeline the last program counts, and an earlier one may have said why there is nothing.
+        let (text, said) = (String::from_utf8_lossy(&out), String::from_utf8_lossy(&err));
+        let said = said.trim().lines().last().map(|line| format!("; it said {line:?}")).unwrap_or_default();
+        format!("--work {command:?} printed no number: {:?}{said}", text.trim())
     })
 }
 
@@ -146,7 +148,8 @@ mod tests {
     fn work_is_the_last_number_printed() {
         assert_eq!(units_of("echo total_commands_processed:4711").unwrap(), 4711.0);
         assert_eq!(units_of("echo 1; echo done=2.5").unwrap(), 2.5);
-        assert!(units_of("echo none").unwrap_err().to_string().contains("no number"));
+        let none = units_of("echo because >&2; echo none").unwrap_err().to_string();
+        assert!(none.contains("no number") && none.contains("it said \"because\""), "{none}");
         let failed = units_of("echo because >&2; exit 3").unwrap_err().to_string();
         assert!(failed.contains("exit status: 3") && failed.contains("because"), "{failed}");
     }

@@ -7,7 +7,7 @@ use super::args::RunArgs;
 use super::config::Config;
 use super::page_out::{MINUTE, unfit_for_idle};
 use crate::args::usage::Usage;
-use crate::commands::migrate::{ONE_TIER, tiers_are_several};
+use crate::commands::migrate::missing;
 use anyhow::{Result, bail};
 use isotherm_heat::{Clock, TargetHeat};
 use isotherm_monitor::Monitor;
@@ -31,8 +31,8 @@ pub fn check(args: &RunArgs, config: &Config) -> Result<()> {
         let why = "pages move of processes that are named only: give the scheme `processes` or `cgroups`, or name targets instead of --all";
         return Err(Usage(format!("a scheme promotes or demotes: {why}")).into());
     }
-    if !tiers_are_several() {
-        bail!("a scheme promotes or demotes, and {ONE_TIER}");
+    if let Some(why) = missing() {
+        bail!("a scheme promotes or demotes, and {why}");
     }
     Ok(())
 }
