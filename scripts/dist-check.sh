@@ -39,7 +39,8 @@ for file in bin/isotherm bin/isotherm-ship libexec/isotherm/isotherm-serve lib/p
     [ -e "$unpacked/$file" ] || fail "the tarball lacks $file"
 done
 "$unpacked/bin/isotherm" --version || fail "isotherm of the tarball does not start"
-flags=$(PKG_CONFIG_PATH=$unpacked/lib/pkgconfig pkg-config --cflags isotherm)
+# Without the space that it ends with.
+flags=$(PKG_CONFIG_PATH=$unpacked/lib/pkgconfig pkg-config --cflags isotherm | xargs)
 [ -e "${flags#-I}/isotherm.h" ] || fail "the tarball's isotherm.pc does not find its header: $flags"
 rm -r "$unpacked"
 
