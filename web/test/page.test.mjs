@@ -81,6 +81,8 @@ test("the plan shows what would be done, the largest first, and why not", async 
   assert.ok(!server.requests.includes("api/plan"), "it is not read before it is wanted");
   await page.click(".tab >> text=Plan");
   await page.waitForSelector("tbody tr:has-text('collapse')");
+  // It is drawn after the rows.
+  await page.waitForSelector(".plan-note:has-text('Nothing is done here')");
   assert.match(page.url(), /tab=plan/);
   assert.match(await page.textContent(".plan-note"), /isotherm reclaim .* Nothing is done here/);
   assert.deepEqual((await cells(page, 1)).slice(0, 2), ["collapse", "page-out"]);
