@@ -12,29 +12,11 @@
 # exit status: 0 every check was ok; 1 a check failed, or the guest ended early; 2 wrong usage
 set -euo pipefail
 cd "$(dirname "$0")/.."
-# shellcheck source=lab/debian/outcome.sh
-. lab/debian/outcome.sh
-kept=$PWD/target/lab
-mkdir -p "$kept"
-
-fail() {
-    echo "image: $1" >&2
-    exit "${2:-1}"
-}
+# shellcheck source=lab/debian/guest.sh
+. lab/debian/guest.sh
 
 kernel=6.1 manifest=deploy/manifests/isotherm-pods.yaml image=localhost/isotherm:$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-while [ $# -gt 0 ]; do
-    case $1 in
-    --kernel | --manifest | --image)
-        [ $# -ge 2 ] || fail "$1 takes a value" 2
-        declare "${1#--}=$2"
-        shift 2
-        ;;
-    --help | -h) sed -n '2,/^set -/{/^set -/d;s/^# \{0,1\}//;p}' "$0" && exit 0 ;;
-    -*) fail "unknown option $1; lab/image.sh --help lists the options" 2 ;;
-    *) break ;;
-    esac
-done
+take_options "kernel manifest image" "$@"
 export STORAGE_DRIVER=${STORAGE_DRIVER:-vfs}
 command -v buildah >/dev/null || fail "buildah was not found: run scripts/setup.sh image"
 
@@ -66,4 +48,4 @@ unpack
 read_manifest
 echo "guest image (Debian 12, kernel $kernel): $image as in $manifest"
 in_guest image "$kernel" --bring "$work/image.tar" --bring "$work/image.json" --bring "$work/pod.json" \
-    --bring lab/debian/pod-to-oci.jq --bring deploy/profiles/isotherm-seccomp.json -- lab/debian/image-test.sh "$@"
+    --bring lab/debian/pod-to-oci.jq --bring deploy/profiles/isotherm-seccomp.json -- lab/debian/image-test.sh "${parts[@]}"

@@ -11,29 +11,11 @@
 # exit status: 0 every check was ok; 1 a check failed, or the guest ended early; 2 wrong usage
 set -euo pipefail
 cd "$(dirname "$0")/.."
-# shellcheck source=lab/debian/outcome.sh
-. lab/debian/outcome.sh
-kept=$PWD/target/lab
-mkdir -p "$kept"
-
-fail() {
-    echo "packages: $1" >&2
-    exit "${2:-1}"
-}
+# shellcheck source=lab/debian/guest.sh
+. lab/debian/guest.sh
 
 kernel=6.1 new='' old=''
-while [ $# -gt 0 ]; do
-    case $1 in
-    --kernel | --new | --old)
-        [ $# -ge 2 ] || fail "$1 takes a value" 2
-        declare "${1#--}=$2"
-        shift 2
-        ;;
-    --help | -h) sed -n '2,/^set -/{/^set -/d;s/^# \{0,1\}//;p}' "$0" && exit 0 ;;
-    -*) fail "unknown option $1; lab/packages.sh --help lists the options" 2 ;;
-    *) break ;;
-    esac
-done
+take_options "kernel new old" "$@"
 
 if [ -z "$new" ]; then
     # Other packages, such as isotherm-dev_..., begin otherwise.
@@ -54,4 +36,4 @@ if [ -z "$old" ]; then
 fi
 
 echo "guest packages (Debian 12, kernel $kernel): $(basename "$old") -> $(basename "$new")"
-in_guest packages "$kernel" --bring "$new" --bring "$old" -- lab/debian/package-test.sh "$(basename "$new")" "$(basename "$old")" "$@"
+in_guest packages "$kernel" --bring "$new" --bring "$old" -- lab/debian/package-test.sh "$(basename "$new")" "$(basename "$old")" "${parts[@]}"

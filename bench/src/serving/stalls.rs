@@ -157,11 +157,12 @@ fn export(pid: u32, pages: usize, until: Instant) -> Result<f64> {
 
 fn report(log: &mut Log, phases: &Phases) -> Result<()> {
     let of = |pick: fn(&Watched) -> f64| phases.each_ref().map(|all| median(&all.iter().map(pick).collect::<Vec<_>>()));
+    let (worst, latency) = (of(|watched| watched.phase.held.worst_us), of(|watched| watched.phase.latency.p999_us));
     let figures: [(&str, [f64; 3]); 5] = [
         ("wall p99.9", of(|watched| watched.phase.wall.p999_us)),
         ("held p99.9", of(|watched| watched.phase.held.p999_us)),
-        ("held worst", of(|watched| watched.phase.held.worst_us)),
-        ("latency p99.9", of(|watched| watched.phase.latency.p999_us)),
+        ("held worst", worst),
+        ("latency p99.9", latency),
         ("latency worst", of(|watched| watched.phase.latency.worst_us)),
     ];
     log.line(format!(
@@ -176,12 +177,11 @@ fn report(log: &mut Log, phases: &Phases) -> Result<()> {
         let doing = "the exporter did not delay the process at all: there is nothing to compare with";
         beyond(nobody, ours, theirs).context(doing)
     };
-    let latency = of(|watched| watched.phase.latency.p999_us);
     log.result("worst_target_ms_vs_clear_refs_exporter", ratio(latency)?);
     log.result("target_p999_ms_unwatched", latency[0] / 1000.0);
     log.result("target_p999_ms", latency[1] / 1000.0);
     log.result("target_p999_ms_clear_refs_exporter", latency[2] / 1000.0);
-    log.result("worst_batch_vs_clear_refs_exporter", ratio(of(|watched| watched.phase.held.worst_us))?);
+    log.result("worst_batch_vs_clear_refs_exporter", ratio(worst)?);
     let [_, ours, theirs] = of(|watched| watched.cpu_pct);
     log.result("serve_cpu_pct", ours);
     log.result("clear_refs_exporter_cpu_pct", theirs);

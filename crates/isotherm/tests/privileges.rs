@@ -5,7 +5,7 @@ mod support;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
-use support::{AS_NOBODY, Stage, installed, is_root, open_stage, read, until, workload};
+use support::{AS_NOBODY, Running, Stage, installed, is_root, open_stage, read, until, workload};
 
 const LONG: Duration = Duration::from_secs(20);
 /// CAP_CHOWN, SETUID, SETPCAP, NET_ADMIN, NET_RAW, SYS_MODULE, SYS_RAWIO, SYS_CHROOT, SYS_BOOT, SYS_TIME, MKNOD.
@@ -110,6 +110,25 @@ fn a_command_that_is_started_has_what_its_caller_has() {
     }
 }
 
+/// With the capabilities of isotherm.service.
+const AS_THE_UNIT: &str = "setpriv --bounding-set -all,+bpf,+perfmon,+sys_ptrace,+sys_nice,+syslog,+dac_read_search";
+/// A Python that every user may start.
+const PYTHON: &str = "/usr/bin/python3";
+const NEEDS_SCRIPTS_OF_OTHERS: &str = "root, setpriv and /usr/bin/python3";
+
+fn has_scripts_of_others() -> bool {
+    is_root() && installed("setpriv") && Path::new(PYTHON).exists()
+}
+
+/// Starts a script as another user, and waits until it says that it is ready.
+fn start_of_another(stage: &Stage, code: &str, argument: &str) -> Running {
+    let script = stage.path("script.py");
+    fs::write(&script, code).unwrap();
+    let mut running = stage.start_shell(&format!("exec {AS_NOBODY} {PYTHON} -u {} {argument}", script.display()));
+    running.until_it_says("ready");
+    running
+}
+
 /// 8 MiB that two processes map, which advice does not clear, and 8 MiB that one of them writes to.
 const SHARING: &str = "
 import mmap, os, sys, time
@@ -129,26 +148,18 @@ while True:
 
 #[test]
 fn without_clear_refs_the_rest_of_another_users_process_is_watched() {
-    // One that every user may start.
-    let python = "/usr/bin/python3";
-    need!(is_root() && installed("setpriv") && Path::new(python).exists(), "root, setpriv and /usr/bin/python3");
+    need!(has_scripts_of_others(), NEEDS_SCRIPTS_OF_OTHERS);
     let (stage, isotherm) = open_stage();
-    fs::write(stage.path("sharing.py"), SHARING).unwrap();
-    let mut sharing =
-        stage.start_shell(&format!("exec {AS_NOBODY} {python} -u {}", stage.path("sharing.py").display()));
-    sharing.until_it_says("ready");
-    // The capabilities of isotherm.service.
-    let granted = "-all,+bpf,+perfmon,+sys_ptrace,+sys_nice,+syslog,+dac_read_search";
-    let doctor = stage.shell(&format!("setpriv --bounding-set {granted} {isotherm} doctor --json")).out;
+    let sharing = start_of_another(&stage, SHARING, "");
+    let doctor = stage.shell(&format!("{AS_THE_UNIT} {isotherm} doctor --json")).out;
     need!(doctor.contains("\"source\": \"page-table\""), "the page-table source");
     let watch = format!("{isotherm} report wss --json -d 5s -p {}", sharing.pid());
-    let ran = stage.shell(&format!("setpriv --bounding-set {granted} {watch}")).ended(0).never_says("is skipped");
+    let ran = stage.shell(&format!("{AS_THE_UNIT} {watch}")).ended(0).never_says("is skipped");
     let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
     let hot = report["report"]["targets"][0]["max_bytes"].as_u64().unwrap_or_default();
     assert!(hot >= 8 << 20, "{ran}");
     // Where it is the only way, the process cannot be watched, and that is said when it is found out.
-    let only =
-        format!("setpriv --bounding-set {granted} {isotherm} report wss -d 4s --clear refs -p {}", sharing.pid());
+    let only = format!("{AS_THE_UNIT} {isotherm} report wss -d 4s --clear refs -p {}", sharing.pid());
     stage.shell(&only).says(&format!("process {} is no longer watched: write /proc/", sharing.pid()));
 }
 
@@ -165,18 +176,13 @@ time.sleep(60)
 
 #[test]
 fn a_socket_of_another_user_is_not_taken_for_one_that_was_left() {
-    let python = "/usr/bin/python3";
-    need!(is_root() && installed("setpriv") && Path::new(python).exists(), "root, setpriv and /usr/bin/python3");
+    need!(has_scripts_of_others(), NEEDS_SCRIPTS_OF_OTHERS);
     let (stage, isotherm) = open_stage();
-    fs::write(stage.path("listening.py"), LISTENING).unwrap();
     stage.shell("mkdir open && chmod 777 open").ended(0);
-    let (script, socket) = (stage.path("listening.py"), stage.path("open/s"));
-    let listens = format!("exec {AS_NOBODY} {python} -u {} {}", script.display(), socket.display());
-    let mut theirs = stage.start_shell(&listens);
-    theirs.until_it_says("ready");
-    let run = format!("{isotherm} run --dry-run -d 1s -p $$ --socket {}", socket.display());
-    let ran =
-        stage.shell(&format!("setpriv --bounding-set -all,+sys_ptrace,+bpf,+perfmon,+sys_nice,+syslog {run}")).ended(1);
+    let socket = stage.path("open/s");
+    let _theirs = start_of_another(&stage, LISTENING, &socket.display().to_string());
+    let run = format!("{AS_THE_UNIT} {isotherm} run --dry-run -d 1s -p $$ --socket {}", socket.display());
+    let ran = stage.shell(&run).ended(1);
     ran.says("answers");
     assert!(socket.exists(), "it is still theirs");
 }

@@ -94,7 +94,7 @@ impl Error {
 /// What to do about it. With CAP_SYS_PTRACE it is no capability that is missing.
 fn advice(may_ptrace: bool, scope: Option<u8>) -> String {
     if may_ptrace {
-        return "although we have CAP_SYS_PTRACE: a security module refuses (SELinux, AppArmor: see /proc/PID/attr/current), or the machine does".to_owned();
+        return "although we have CAP_SYS_PTRACE: something else refuses, such as a security module (SELinux, AppArmor: see /proc/PID/attr/current)".to_owned();
     }
     format!(
         "run as the process's own user if that may be ptraced, as root, or with CAP_SYS_PTRACE ({})",

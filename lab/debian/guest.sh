@@ -1,5 +1,33 @@
 #!/usr/bin/env bash
-# Runs a test in the guest of lab/debian.sh, and counts its checks. Sourced by lab/packages.sh and lab/image.sh, which set `kept`.
+# What lab/packages.sh and lab/image.sh share: their options, and a test that runs in the guest of lab/debian.sh. Sourced by them.
+kept=$PWD/target/lab
+mkdir -p "$kept"
+
+fail() { # fail MESSAGE [STATUS]
+    echo "$(basename "$0" .sh): $1" >&2
+    exit "${2:-1}"
+}
+
+# Sets variables of the names of the options. What comes after them is in `parts`.
+take_options() { # take_options "NAME..." ARGUMENT...
+    local names=" $1 " name
+    shift
+    while [ $# -gt 0 ]; do
+        name=${1#--}
+        case $1 in
+        --help | -h) sed -n '2,/^set -/{/^set -/d;s/^# \{0,1\}//;p}' "$0" && exit 0 ;;
+        -*)
+            [[ $1 = --* && $names = *" $name "* ]] || fail "unknown option $1; lab/$(basename "$0") --help lists the options" 2
+            [ $# -ge 2 ] || fail "$1 takes a value" 2
+            declare -g "$name=$2"
+            shift 2
+            ;;
+        *) break ;;
+        esac
+    done
+    # shellcheck disable=SC2034 # read by those who source this
+    parts=("$@")
+}
 
 # The test's output goes to standard output and to a log. Fails if a check failed, the test ended early, or the guest's kernel logged an error.
 in_guest() { # in_guest NAME KERNEL OPTIONS OF lab/debian.sh... -- SCRIPT [ARGUMENT]...
