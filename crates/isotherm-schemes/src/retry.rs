@@ -6,7 +6,7 @@
 
 use crate::budgets::Wait;
 use crate::outcome::Outcome;
-use crate::queue::{Hint, HintQueue};
+use crate::queue::{ActionId, Hint, HintQueue};
 use isotherm_heat::{Ns, TargetId};
 use isotherm_units::PmdNo;
 use std::cmp::Reverse;
@@ -82,6 +82,23 @@ impl RetryScheduler {
     /// Number of deferred hints that wait for one of these.
     pub fn deferred_for(&self, wanted: &[Wait]) -> usize {
         self.deferred.values().filter(|(_, _, why)| wanted.contains(why)).count()
+    }
+
+    /// What the deferred hint waits for that comes back first. O(n).
+    pub fn first_wait(&self) -> Option<Wait> {
+        // What was dropped is still in the list of times.
+        let known =
+            self.later.iter().filter_map(|Reverse((at, number))| Some((at, number, self.deferred.get(number)?)));
+        known.min_by_key(|(at, number, _)| (*at, *number)).map(|(.., (_, _, why))| *why)
+    }
+
+    /// Drops the deferred hint of a huge range, if it is for this action. O(n).
+    pub fn drop_deferred(&mut self, process: TargetId, pmd: PmdNo, action: ActionId) {
+        let is_it = |hint: &Hint| (hint.process, hint.pmd, hint.action) == (process, pmd, action);
+        let number = self.deferred.iter().find(|(_, (hint, ..))| is_it(hint)).map(|(number, _)| *number);
+        if number.and_then(|number| self.deferred.remove(&number)).is_some() {
+            self.waiting.remove(&(process, pmd));
+        }
     }
 
     /// Drops all deferred hints. Returns them in the order in which they would come back, with what each waits for.

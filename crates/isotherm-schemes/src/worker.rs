@@ -378,7 +378,10 @@ impl<M: Machine> Worker<M> {
                 self.actions[action].has_page();
                 if let Some(member) = self.members.get_mut(&process) {
                     member.grown_pages += u64::from(price.grows);
-                    self.cgroups.forget(&member.cgroup);
+                    // What charges nothing says nothing of the room for a charge.
+                    if price.charge.0 > 0 {
+                        self.cgroups.forget(&member.cgroup);
+                    }
                 }
                 Handled::Done(Outcome::Done { grown: price.grows })
             }

@@ -192,7 +192,9 @@ impl<M: Machine> Rounds<M> {
         let since = if has_done { now } else { self.stuck_since.unwrap_or(now) };
         self.stuck_since = Some(since);
         let is_patient = now - since < PATIENCE_NS;
-        self.gave_up = self.waits_for.filter(|_| !is_patient);
+        // In this round, or since an earlier one.
+        let why = || self.waits_for.or_else(|| self.retry.first_wait());
+        self.gave_up = if is_patient { None } else { why() };
         if planned > 0 && !self.is_dry && is_patient { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
 

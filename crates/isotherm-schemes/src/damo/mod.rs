@@ -158,16 +158,7 @@ fn scheme(damos: &Damos, notes: &mut Vec<String>) -> Result<Written, String> {
     let lost = damos.rest.iter().filter(|(key, value)| !of_the_past(key) && has_value(value));
     notes.extend(lost.map(|(key, _)| format!("{key} is lost")));
     let filters: Vec<&Filter> = damos.filters.iter().chain(&damos.core_filters).chain(&damos.ops_filters).collect();
-    let rejecting = filters.iter().filter(|f| f.filter_type == "memcg" && !is_true(&f.allow)).count();
-    if rejecting > 1 {
-        return Err(
-            "of several memcg filters that reject others, nothing is left: take one, or such that allow".to_owned()
-        );
-    }
-    let mut cgroups = Vec::new();
-    for filter in filters {
-        cgroups.extend(cgroup_of(filter, action)?);
-    }
+    let cgroups = cgroups_of(&filters, action)?;
     let watermarks = watermarks(&damos.watermarks).filter(|_| action == ActionName::PageOut);
     if watermarks.is_none() && has_value(&damos.watermarks) {
         notes.push("watermarks are lost".to_owned());
@@ -208,6 +199,26 @@ fn min_idle(pattern: Option<&AccessPattern>, notes: &mut Vec<String>) -> Result<
         notes.push(format!("the age of {age:?} is below the shortest, which is used: {SHORTEST_AGE:?}"));
     }
     Ok(humantime::format_duration(age.max(SHORTEST_AGE)).to_string())
+}
+
+/// The cgroups that all filters keep to.
+fn cgroups_of(filters: &[&Filter], action: ActionName) -> Result<Vec<String>, String> {
+    let of_cgroups = filters.iter().filter(|f| f.filter_type == "memcg");
+    let (allowing, rejecting): (Vec<&Filter>, Vec<&Filter>) = of_cgroups.copied().partition(|f| is_true(&f.allow));
+    if rejecting.len() > 1 {
+        return Err(
+            "of several memcg filters that reject others, nothing is left: take one, or such that allow".to_owned()
+        );
+    }
+    if !rejecting.is_empty() && !allowing.is_empty() {
+        let why = "of a memcg filter that rejects all others and one that allows, the first in the list counts for DAMON: take one kind";
+        return Err(why.to_owned());
+    }
+    let mut cgroups = Vec::new();
+    for filter in filters {
+        cgroups.extend(cgroup_of(filter, action)?);
+    }
+    Ok(cgroups)
 }
 
 /// The cgroup that a filter keeps to.
@@ -436,6 +447,11 @@ mod tests {
             (r#""2 m 30 s""#, "1500", "no unit"),
             (r#""2 m 30 s""#, r#""soon""#, "is no time"),
             (r#""allow": true, "memcg_path""#, r#""allow": false, "memcg_path""#, "reject memcg"),
+            (
+                r#"{"filter_type": "anon", "matching": true, "allow": true}"#,
+                r#"{"filter_type": "memcg", "matching": false, "allow": false, "memcg_path": "/b.slice"}"#,
+                "one kind",
+            ),
             (r#""/app.slice""#, r#""/""#, "but the root"),
             (r#""2 m 30 s", "max": "max""#, r#""2 m 30 s", "max": "1 h""#, "age.max"),
             (r#""anon", "matching": true"#, r#""anon", "matching": false"#, "allow none anon"),

@@ -61,12 +61,20 @@ impl Splits {
 #[derive(Clone, Debug, Default)]
 pub struct Split {
     splits: Option<Splits>,
+    /// It goes on for hours: what holds for a process when it is admitted says little.
+    is_kept_at: bool,
 }
 
 impl Split {
     /// An action that notes there what was given back. That has to be taken now and then.
     pub fn noting(splits: Splits) -> Split {
-        Split { splits: Some(splits) }
+        Split { splits: Some(splits), is_kept_at: false }
+    }
+
+    /// The same for a worker that runs on: whether a process's memory has to stay is looked up before each huge page, and not when
+    /// the process is admitted.
+    pub fn kept_at(splits: Splits) -> Split {
+        Split { is_kept_at: true, ..Split::noting(splits) }
     }
 }
 
@@ -84,7 +92,7 @@ impl<M: SplitMachine> Action<M> for Split {
     }
 
     fn refuses(&self, process: &Process) -> Option<Refusal> {
-        process.must_stay
+        process.must_stay.filter(|_| !self.is_kept_at)
     }
 
     fn check(&mut self, machine: &mut M, hint: &Hint, _: &Budgets) -> Result<Price, Refusal> {
@@ -98,5 +106,20 @@ impl<M: SplitMachine> Action<M> for Split {
         }
         // Zeros that are given back are not memory that has left: they take no swap.
         Performed { pages: 0, ..performed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Live;
+    use isotherm_units::Bytes;
+
+    #[test]
+    fn a_worker_that_runs_on_does_not_keep_what_held_when_a_process_was_admitted() {
+        let traced = Process { resident: Bytes(1), takes_huge_pages: true, must_stay: Some(Refusal::Traced) };
+        let refuses = |split: Split| Action::<Live>::refuses(&split, &traced);
+        assert_eq!(refuses(Split::default()), Some(Refusal::Traced));
+        assert_eq!(refuses(Split::kept_at(Splits::default())), None, "it is looked up before each huge page");
     }
 }

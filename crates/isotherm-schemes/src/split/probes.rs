@@ -108,6 +108,11 @@ impl Probes {
         }
     }
 
+    /// Nothing is known: something else has cleared accessed bits, so what looks unused may not be.
+    pub fn distrust(&mut self) {
+        self.unknown.extend(self.probed.keys());
+    }
+
     /// Decides whether splitting the others pays: if at least this share of those in use is unused, and if this share of the idle ones
     /// holds nothing but zeros, both at the lower end of the estimate.
     pub fn judge(&mut self, pays_from: f64) {

@@ -421,6 +421,17 @@ impl State {
         }
     }
 
+    /// Whether a hint still stands: the scheme that has asked for it may be gone, and a round that has ended splits nothing more.
+    fn is_asked_for(&self, hint: &Hint) -> bool {
+        match hint.action {
+            _ if hint.origin == Origin::External => true,
+            SPLIT => self.asks_to_split(hint),
+            // Until the next window it is not known what new schemes say.
+            COLLAPSE => self.actions.get(&hint.process).is_none_or(|actions| actions.collapses),
+            _ => true,
+        }
+    }
+
     /// For the worker: reports the result of the hint.
     pub fn settle(&mut self, hint: Hint, tries: u8, report: Report, now: Ns) {
         self.in_hand = None;
@@ -499,7 +510,7 @@ impl State {
             source: self.source.clone(),
             collapsed: self.counters.all(COLLAPSED),
             paused: paused_for.map(|pid| format!("{} (process {pid})", Wait::Fork.text())),
-            waiting: self.waiting.map(Named::Known),
+            waiting: self.waits_for().map(Named::Known),
             hints: HintStatus {
                 queued: self.queue.len(),
                 put_off: self.retry.deferred(),
@@ -517,6 +528,11 @@ impl State {
             sandbox: self.sandbox.clone(),
             targets,
         }
+    }
+
+    /// What the worker waits for: as a whole, or with all hints that are left.
+    fn waits_for(&self) -> Option<Wait> {
+        self.waiting.or_else(|| if self.queue.is_empty() { self.retry.first_wait() } else { None })
     }
 
     /// The gain over all targets. Shares of heat are means weighted by resident memory.

@@ -18,7 +18,8 @@ use isotherm_units::PmdNo;
 /// How long a huge range gets no hint after one to page out. The next of its pages may be idle for long enough soon.
 pub(super) fn rest_after(outcome: Outcome) -> Ns {
     match outcome {
-        Outcome::Done { .. } | Outcome::Refused(Refusal::Accessed) => SEARCH,
+        // What was read too long ago is read once more.
+        Outcome::Done { .. } | Outcome::Refused(Refusal::Accessed | Refusal::Unmeasured) => SEARCH,
         Outcome::Refused(_) => REST,
     }
 }
@@ -194,7 +195,9 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budgets::Wait;
     use crate::collapse::Rules;
+    use crate::named::Named;
     use crate::page_out::IdlePages;
     use crate::page_out::IdlePmd;
     use crate::retry::Handled;
@@ -280,6 +283,14 @@ mod tests {
             served
         }
 
+        /// The next hint has to wait for a minute.
+        fn defer(&mut self, why: Wait) {
+            let (hint, tries) = self.state.take().unwrap();
+            let handled = Handled::Later(self.now + 60 * S, why);
+            let report = Report { handled, counters: Counters::default(), paused_for: None, cgroup_wait: None };
+            self.state.settle(hint, tries, report, self.now);
+        }
+
         fn page_out(&self) -> serde_json::Value {
             serde_json::to_value(&self.state.status().targets[0].page_out).unwrap()
         }
@@ -346,6 +357,14 @@ mod tests {
             scene.window(&[], &[], (0..200).collect());
             assert_eq!(scene.serve(), [], "once");
         }
+        // Where other pages of it wait to leave, they stay.
+        let mut scene = Scene::new(&[PAGE_OUT_DB, "action = \"bring-back\""]);
+        scene.window(&[], &[1], Mask::ALL);
+        assert_eq!(scene.serve(), [(page_out, 1)]);
+        scene.window(&[], &[1], Mask::NONE);
+        scene.defer(Wait::Fork);
+        scene.window(&[], &[], (0..100).collect());
+        assert_eq!(scene.serve(), [(bring_back, 1)]);
     }
 
     #[test]
@@ -373,6 +392,36 @@ mod tests {
         assert_eq!(scene.window(&[], &[1], Mask::ALL), None);
         assert_eq!(scene.serve(), [], "what was queued stays");
         assert_eq!(scene.page_out(), serde_json::Value::Null);
+    }
+
+    #[test]
+    fn what_is_queued_for_a_scheme_that_collapses_no_more_is_not_collapsed() {
+        let mut scene = Scene::new(&[COLLAPSE_ALL]);
+        scene.window(&[1, 2], &[], Mask::ALL);
+        assert_eq!(scene.state.hint(1, PmdNo(5).range(), crate::Level::new(31), scene.now), Ok(1));
+        scene.state.set_schemes(vec![Scheme::new(toml::from_str(PAGE_OUT_DB).unwrap()).unwrap()]);
+        scene.window(&[], &[], Mask::ALL);
+        assert_eq!(scene.serve(), [(COLLAPSE.0, 5)], "only what was asked for from outside");
+    }
+
+    #[test]
+    fn what_all_that_is_left_waits_for_is_reported_until_it_comes_back() {
+        let mut scene = Scene::new(&[PAGE_OUT_DB]);
+        scene.window(&[], &[1], Mask::ALL);
+        scene.defer(Wait::CgroupSwap);
+        assert_eq!(scene.state.due(scene.now), Err(scene.now + 60 * S));
+        assert_eq!(scene.state.status().waiting, Some(Named::Known(Wait::CgroupSwap)));
+        scene.now += 60 * S;
+        assert_eq!((scene.state.due(scene.now), scene.state.status().waiting), (Ok(()), None), "it is served");
+    }
+
+    #[test]
+    fn what_was_read_too_long_ago_is_read_again_soon() {
+        let rests = |refusal| rest_after(Outcome::Refused(refusal));
+        assert_eq!(
+            (rests(Refusal::Unmeasured), rests(Refusal::Accessed), rests(Refusal::Shared)),
+            (SEARCH, SEARCH, REST)
+        );
     }
 
     #[test]

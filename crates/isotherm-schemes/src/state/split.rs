@@ -7,7 +7,7 @@ use super::State;
 use crate::collapse::COLLAPSE;
 use crate::outcome::{Outcome, Refusal};
 use crate::page_out::keeper::Stays;
-use crate::queue::{Hint, Origin};
+use crate::queue::Hint;
 use crate::split::rejoin::{self, REJOIN};
 use crate::split::splitter::{Splitter, Wants};
 use crate::split::{self, SPLIT, Splits};
@@ -111,10 +111,9 @@ impl State {
         }
     }
 
-    /// Whether a hint still stands: a round that has ended splits nothing more.
-    pub(super) fn is_asked_for(&self, hint: &Hint) -> bool {
-        let is_asked = || self.splitter_of(hint.process).is_some_and(|splitter| splitter.asks(hint.pmd));
-        hint.action != SPLIT || hint.origin != Origin::Heat || is_asked()
+    /// Whether a round still asks for a split.
+    pub(super) fn asks_to_split(&self, hint: &Hint) -> bool {
+        self.splitter_of(hint.process).is_some_and(|splitter| splitter.asks(hint.pmd))
     }
 
     /// Whether a huge range is a probe that is watched. What left of it would be missing when it is judged.

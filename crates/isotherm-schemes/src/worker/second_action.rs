@@ -72,7 +72,11 @@ struct Fake {
     host: HostState,
     fork: Option<u32>,
     has_no_huge_page: bool,
+    /// The cgroup has no room for a huge page, and its limit is not to be seen.
+    has_no_charge: bool,
     disabled: bool,
+    /// Collapses that were tried.
+    tried: u32,
     done: Vec<(&'static str, u64)>,
 }
 
@@ -106,7 +110,12 @@ impl CollapseMachine for Fake {
     }
 
     fn collapse(&mut self, _: TargetId, pmd: PmdNo) -> Performed {
-        let result = if self.has_no_huge_page { Err(Failure::NoHugePage) } else { Ok(()) };
+        let result = match (self.has_no_huge_page, self.has_no_charge) {
+            (true, _) => Err(Failure::NoHugePage),
+            (_, true) => Err(Failure::NoCharge),
+            _ => Ok(()),
+        };
+        self.tried += 1;
         if result.is_ok() {
             self.done.push(("collapse", pmd.0));
         }
@@ -212,6 +221,23 @@ fn a_copy_of_the_process_pauses_both() {
     assert_eq!(scene.play(5), []);
     scene.worker.machine().fork = None;
     assert_eq!(scene.play(5).len(), 4);
+}
+
+#[test]
+fn what_takes_no_memory_does_not_end_the_wait_after_a_refused_charge() {
+    let mut scene = Scene::new(Fake { has_no_charge: true, ..Fake::default() }, unlimited());
+    // One is tried and refused, then the cold ones are served, and the other hot one waits with its cgroup.
+    let end = scene.now + MS;
+    while scene.now < end {
+        match scene.retry.step(scene.now, &mut scene.queue, &mut scene.worker) {
+            Step::Did(..) | Step::Deferred(..) => {}
+            Step::Wait(until, _) | Step::Idle(Some(until)) => scene.now = until,
+            Step::Idle(None) => break,
+        }
+    }
+    let fake = scene.worker.machine();
+    assert_eq!((fake.tried, fake.done.as_slice()), (1, &ALL[2..]));
+    assert_eq!(scene.worker.cgroup_wait(A), Some(Wait::NoCharge), "still");
 }
 
 #[test]

@@ -191,7 +191,7 @@ fn worker(machine: Box<dyn ActionMachine + Send>, config: &Config, between: &Bet
         actions.push(Box::new(Migrate::new(between.movable.clone())));
     }
     if config.splits() {
-        actions.push(Box::new(Split::noting(between.splits.clone())));
+        actions.push(Box::new(Split::kept_at(between.splits.clone())));
         actions.push(Box::new(Rejoin::default()));
     }
     SharedWorker::new(Worker::new(machine, actions, config.budgets, clock::monotonic_ns()))
@@ -354,6 +354,9 @@ fn reloaded(args: &RunArgs, config: &mut Config, (shared, able): (&Shared, Able)
     }
     if new.splits() && !able.splits {
         output::note("schemes that split begin with the next start");
+    }
+    if new.socket != config.socket {
+        output::note("`socket` is unchanged until the next start");
     }
     if (&new.stream, &new.stream_group) != (&config.stream, &config.stream_group) {
         output::note("`stream` is unchanged until the next start");

@@ -31,7 +31,7 @@ use isotherm_sys::clock;
 use isotherm_units::{Bytes, PMD_SIZE, PmdNo};
 use isotherm_view::human;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -85,6 +85,9 @@ impl Plan for SplitArgs {
         if self.watch.is_played() || self.targets.all {
             let what = "split acts on processes of this machine that are named: give -p PID or --cgroup PATH, without --replay and --model";
             return Err(Usage(what.to_owned()).into());
+        }
+        if let Some(why) = self.watch.unfit_for_idle() {
+            return Err(Usage(why.to_owned()).into());
         }
         let report = split(self, &Stop::on_signals()?)?;
         output::report(self.json, &report, |out| report.write_text(out))
@@ -165,8 +168,10 @@ fn split(args: &SplitArgs, stop: &Stop) -> Result<Report> {
     let (refused_processes, stayed) = (BTreeMap::new(), BTreeMap::new());
     let mut work = Work { args, worker, splits, mappings: Vec::new(), refused_processes, stayed, unserved: 0 };
     let bar = output::progress(Some(duration_ns), "watching");
-    let mut probed_at = None;
+    let (mut probed_at, mut others_clear) = (None, BTreeSet::new());
     let watched = watching.windows(None, stop, &bar, |monitor, snapshot| {
+        let others = snapshot.targets.iter().filter(|target| target.facts.cleared_by_others_pages > 0);
+        others_clear.extend(others.map(|target| target.id));
         let Some(since) = probed_at else {
             work.find(monitor, &snapshot);
             if work.mappings.is_empty() {
@@ -179,7 +184,7 @@ fn split(args: &SplitArgs, stop: &Stop) -> Result<Report> {
         if monitor.now().saturating_sub(since) < duration_ns {
             return Ok(ControlFlow::Continue(()));
         }
-        work.judge(monitor);
+        work.judge(monitor, &others_clear);
         Ok(ControlFlow::Break(()))
     });
     watching.report_refused();
@@ -263,10 +268,15 @@ impl Work<'_> {
         self.mappings.iter_mut().find(|row| row.process == process && row.probes.has(pmd))
     }
 
-    /// What the probes have shown.
-    fn judge(&mut self, monitor: &mut Watched) {
+    /// What the probes have shown. Nothing, where something else has cleared the accessed bits.
+    fn judge(&mut self, monitor: &mut Watched, others_clear: &BTreeSet<TargetId>) {
         let rules = Rules { min_idle_ns: self.args.idle.idle };
         for row in &mut self.mappings {
+            if others_clear.contains(&row.process) {
+                self.refused_processes.insert(row.process.pid, Refusal::ClearedByOthers);
+                row.probes.distrust();
+                continue;
+            }
             // The last background read may be a minute old.
             monitor.read_now(row.process.pid, row.probes.huge());
             let Some(pages) = monitor.pages_of(row.process.pid) else { continue };

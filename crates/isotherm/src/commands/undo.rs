@@ -19,6 +19,7 @@ use isotherm_schemes::machine::Live;
 use isotherm_schemes::split::{SPLIT, Split};
 use isotherm_schemes::{Action, Budgets, Hint, Level, Origin, Outcome, Refusal, Worker};
 use isotherm_sys::clock;
+use isotherm_sys::proc::{MapEntry, Proc};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -151,11 +152,19 @@ fn undo(entries: &[Entry], report: &mut Report, stop: &Stop) -> Vec<Entry> {
 fn is_moot(refusal: Refusal, entry: &Entry) -> bool {
     match refusal {
         Refusal::AlreadyHuge | Refusal::NotHuge => true,
-        // Of what was split, all pages may be in swap.
-        Refusal::Unmapped => entry.act == Act::Collapse,
+        // Of what was split, all pages may be in swap. Where the program has unmapped some of it, there is no huge page to make.
+        Refusal::Unmapped => entry.act == Act::Collapse || !is_mapped_whole(entry),
+        Refusal::Straddles => entry.act == Act::Split && !is_mapped_whole(entry),
         Refusal::Gone => !is_there(entry),
         _ => false,
     }
+}
+
+/// Whether one mapping has all of the huge range. What cannot be read is taken to be there.
+fn is_mapped_whole(entry: &Entry) -> bool {
+    let range = entry.pmd.range();
+    let has_all = |mapping: &MapEntry| mapping.range.start <= range.start && range.end <= mapping.range.end;
+    Proc::default().maps(entry.process.pid).map_or(true, |maps| maps.iter().any(has_all))
 }
 
 fn hint(entry: &Entry) -> Hint {
@@ -195,5 +204,27 @@ impl Report {
         }
         writeln!(out, "what was paged out comes back when it is accessed")?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isotherm_units::{Addr, PMD_SIZE, PmdNo};
+
+    #[test]
+    fn what_the_program_has_unmapped_is_not_left_to_bring_back() {
+        let own = Proc::default().identity(std::process::id()).unwrap();
+        let process = TargetId { pid: own.pid, start_ticks: own.start_ticks };
+        let at = |pmd: PmdNo, act| Entry { process, image: None, pmd, act };
+        // The lowest addresses are never mapped. Of this list, at least one huge range is.
+        let memory = vec![1_u8; 4 * usize::try_from(PMD_SIZE).unwrap()];
+        let mapped = Addr(memory.as_ptr() as u64).pmd().next();
+        assert!(is_moot(Refusal::Unmapped, &at(PmdNo(0), Act::Split)));
+        assert!(!is_moot(Refusal::Unmapped, &at(mapped, Act::Split)), "all of it may be in swap");
+        assert!(is_moot(Refusal::Unmapped, &at(mapped, Act::Collapse)));
+        assert!(is_moot(Refusal::Straddles, &at(PmdNo(0), Act::Split)));
+        assert!(!is_moot(Refusal::Busy, &at(PmdNo(0), Act::Split)));
+        drop(memory);
     }
 }
