@@ -4,9 +4,13 @@
 //! little, the advice is withheld and the reason stated: the working set of a quiet hour says nothing about the busy one.
 //!
 //! - *request*: what the service accesses within ten minutes, in 95 of 100 intervals.
-//! - *limit*: all of its memory in 99 of 100 intervals, with a quarter in reserve, and what it grows by in a week.
+//! - *limit*: all of its memory in 99 of 100 intervals, with a quarter in reserve, and what it grows by in a week; never less than it ever had.
 //! - *limit with swap*: the same of the most that it accesses within an hour, for hosts on which the rest has somewhere to go. Withheld if too much
 //!   of what is idle for an hour is accessed again (`refaults`).
+//!
+//! Rows are means over the time that the host is covered, so those of a service that ran for a part of it are scaled to the time in which it
+//! ran: a job of a minute needs its memory in that minute.
+//!
 //! - *growth*: the median step from an hour to the same hour of the next day, so that a day curve does not count, and a restart now and then
 //!   neither. A service that is restarted each day shows none.
 //! - *huge pages*: memory that is accessed each second and lies on small pages.
@@ -23,7 +27,7 @@ use crate::time::INTERVAL_NS;
 use isotherm_heat::Interval;
 use isotherm_units::Bytes;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Reserve of a limit over what was accessed, percent.
 const RESERVE_PCT: u64 = 25;
@@ -37,6 +41,8 @@ const MIN_STEPS: usize = 24;
 const MIN_COVERED_PCT: u64 = 50;
 /// Covered time from which on there is advice, hours.
 const MIN_HOURS: u64 = 6;
+/// Memory of which nothing is known, from which on no working set is stated, percent.
+const MAX_UNMEASURED_PCT: u64 = 10;
 /// What may come back each minute of memory that has left, in thousandths of a percent of the working set: 0.2%.
 const MAX_BACK_MILLIPCT: u64 = 200;
 
@@ -117,8 +123,35 @@ struct Point {
     resident: u64,
     wss_10m: u64,
     wss_1h_max: u64,
+    unmeasured: u64,
+    /// The most that a cgroup of it had, and has accessed within an hour, at any moment.
+    resident_peak: u64,
+    wss_1h_peak: u64,
+    /// Time in which its cgroups had processes, summed.
+    covered_ns: u64,
     limit: u64,
     is_unlimited: bool,
+}
+
+impl Point {
+    /// The same by the time in which it ran, of an interval of which so much is covered. Cgroups that ran one after the other, as after a restart,
+    /// are taken together: how much of their time was the same is not known.
+    fn while_it_ran(self, host_covered_ns: u64) -> Point {
+        let ran_ns = self.covered_ns.min(host_covered_ns).max(1);
+        let scaled = |bytes: u64| {
+            let whole = u128::from(bytes) * u128::from(host_covered_ns.max(1)) / u128::from(ran_ns);
+            u64::try_from(whole).unwrap_or(u64::MAX)
+        };
+        Point { resident: scaled(self.resident), wss_10m: scaled(self.wss_10m), ..self }
+    }
+}
+
+/// How much of its memory nothing is known of, percent, over all intervals.
+fn unmeasured_pct(points: &[(i64, Point)]) -> u64 {
+    let sum = |of: fn(&Point) -> u64| points.iter().map(|(_, point)| u128::from(of(point))).sum::<u128>();
+    // Neither is scaled, but for time in which it did not run.
+    let (unmeasured, resident) = (sum(|p| p.unmeasured), sum(|p| p.resident));
+    u64::try_from(unmeasured * 100 / resident.max(1)).unwrap_or(u64::MAX)
 }
 
 #[derive(Debug, Default)]
@@ -135,8 +168,8 @@ pub struct Advisor {
     /// Names of hosts by key.
     hosts: BTreeMap<String, String>,
     only: Option<String>,
-    /// Intervals that are covered well enough.
-    covered: BTreeSet<i64>,
+    /// Intervals that are covered well enough, with the time that is covered.
+    covered: BTreeMap<i64, u64>,
     services: BTreeMap<String, Rows>,
 }
 
@@ -174,7 +207,8 @@ impl Advisor {
                 let name = rows.text("hostname", row);
                 self.hosts.entry(host.to_owned()).or_insert_with(|| name.to_owned());
                 if self.is_wanted(host) && number("covered_ns") >= INTERVAL_NS * MIN_COVERED_PCT / 100 {
-                    self.covered.insert(time);
+                    let covered = self.covered.entry(time).or_default();
+                    *covered = number("covered_ns").max(*covered);
                 }
                 continue;
             }
@@ -194,6 +228,10 @@ impl Advisor {
                     point.resident += number("resident_bytes");
                     point.wss_10m += number("wss_10m_bytes");
                     point.wss_1h_max += number("wss_1h_max_bytes");
+                    point.unmeasured += number("unmeasured_bytes");
+                    point.resident_peak = point.resident_peak.max(number("resident_max_bytes"));
+                    point.wss_1h_peak = point.wss_1h_peak.max(number("wss_1h_max_bytes"));
+                    point.covered_ns += number("covered_ns");
                     let limit = rows.number("limit_bytes", row);
                     point.limit += limit.unwrap_or_default().max(0).cast_unsigned();
                     point.is_unlimited |= limit.is_none();
@@ -224,19 +262,29 @@ impl Advisor {
         let points: Vec<(i64, Point)> = rows
             .points
             .iter()
-            .filter(|(time, _)| self.covered.contains(time))
-            .map(|(time, point)| (*time, *point))
+            .filter_map(|(time, point)| Some((*time, point.while_it_ran(*self.covered.get(time)?))))
             .collect();
         let covered_hours = points.len() as u64 / 12;
-        let confidence = Confidence::of(covered_hours);
+        let unmeasured_pct = unmeasured_pct(&points);
+        let is_known = unmeasured_pct <= MAX_UNMEASURED_PCT;
+        let confidence = if is_known { Confidence::of(covered_hours) } else { Confidence::Withheld };
         let is_given = confidence != Confidence::Withheld;
         let evidence = evidence(rows, &points);
         let growth_bytes_per_day = growth(&points);
-        let limit_over =
-            |bytes: u64| bytes / 100 * (100 + RESERVE_PCT) + growth_bytes_per_day.unwrap_or_default() * GROWTH_DAYS;
+        let limit_over = |bytes: u64, peak: u64| {
+            let reserved = bytes / 100 * (100 + RESERVE_PCT) + growth_bytes_per_day.unwrap_or_default() * GROWTH_DAYS;
+            reserved.max(peak)
+        };
+        let peak = |of: fn(&Point) -> u64| points.iter().map(|(_, point)| of(point)).max().unwrap_or_default();
+        let (resident_peak, wss_peak) = (peak(|p| p.resident_peak), peak(|p| p.wss_1h_peak));
         let back_millipct = evidence.back_bytes_per_minute.saturating_mul(100_000) / evidence.wss_10m_p50_bytes.max(1);
         let may_leave = back_millipct <= MAX_BACK_MILLIPCT;
         let because = match () {
+            () if !is_known => {
+                format!(
+                    "{unmeasured_pct}% of its memory are unmeasured, {MAX_UNMEASURED_PCT}% at most may be: allow the monitor more CPU"
+                )
+            }
             () if !is_given => format!("{covered_hours} h are covered, at least {MIN_HOURS} are needed"),
             () if !may_leave => format!(
                 "{covered_hours} h are covered; of memory idle for 1 h, {} a minute is accessed again",
@@ -251,8 +299,8 @@ impl Advisor {
             because,
             covered_hours,
             request_bytes: is_given.then_some(evidence.wss_10m_p95_bytes),
-            limit_bytes: is_given.then(|| limit_over(evidence.resident_p99_bytes)),
-            limit_with_swap_bytes: (is_given && may_leave).then(|| limit_over(evidence.wss_1h_p99_bytes)),
+            limit_bytes: is_given.then(|| limit_over(evidence.resident_p99_bytes, resident_peak)),
+            limit_with_swap_bytes: (is_given && may_leave).then(|| limit_over(evidence.wss_1h_p99_bytes, wss_peak)),
             growth_bytes_per_day,
             hot_not_huge_bytes: is_given.then(|| mean(rows.hot_small_pages)),
             reclaimable_bytes: (is_given && may_leave).then_some(evidence.idle_1h_bytes),
@@ -329,6 +377,64 @@ mod tests {
         // A day curve: up for twelve hours and down for twelve.
         let curve = |hour: i64| 1000 + 50 * (hour % 24 - 12).unsigned_abs();
         assert_eq!(growth(&points(72, curve)), None);
+    }
+
+    /// A week of a host that is covered all the time, and of a service on it that has this each interval.
+    fn a_week(of: impl Fn(i64) -> Point) -> Advice {
+        let mut advisor = Advisor::new(None);
+        let mut rows = Rows::default();
+        for n in 0..168 * 12 {
+            advisor.covered.insert(n * 300_000_000, INTERVAL_NS);
+            rows.points.insert(n * 300_000_000, of(n));
+        }
+        advisor.of_service("a", &rows)
+    }
+
+    const GIB: u64 = 1 << 30;
+
+    fn steady(resident: u64, covered_ns: u64) -> Point {
+        let wss = resident;
+        Point {
+            resident,
+            wss_10m: wss,
+            wss_1h_max: wss,
+            resident_peak: resident,
+            wss_1h_peak: wss,
+            covered_ns,
+            ..Point::default()
+        }
+    }
+
+    #[test]
+    fn a_job_of_a_minute_needs_its_memory_in_that_minute() {
+        // 5 GiB for 60 of 300 s are a mean of 1 GiB.
+        let advice = a_week(|_| Point { resident_peak: 5 * GIB, wss_1h_peak: 5 * GIB, ..steady(GIB, INTERVAL_NS / 5) });
+        assert_eq!((advice.confidence, advice.request_bytes), (Confidence::High, Some(5 * GIB)));
+        assert_eq!(advice.limit_bytes.map(|bytes| bytes / (GIB / 100)), Some(625), "and a quarter");
+        // Restarted in each interval, under another name each time.
+        let restarted = a_week(|_| steady(GIB, INTERVAL_NS));
+        assert_eq!(restarted.request_bytes, Some(GIB));
+    }
+
+    #[test]
+    fn a_limit_is_never_below_what_there_was() {
+        // Ten minutes of 4 GiB each night are less than one of 100 intervals.
+        let night = |n: i64| if n % 288 < 2 { steady(4 * GIB, INTERVAL_NS) } else { steady(GIB, INTERVAL_NS) };
+        let advice = a_week(night);
+        assert_eq!((advice.evidence.resident_p99_bytes, advice.request_bytes), (GIB, Some(GIB)));
+        assert_eq!((advice.limit_bytes, advice.limit_with_swap_bytes), (Some(4 * GIB), Some(4 * GIB)));
+    }
+
+    #[test]
+    fn no_working_set_is_stated_of_memory_that_is_not_measured() {
+        let part = |unmeasured| a_week(move |_| Point { unmeasured, wss_10m: GIB, ..steady(10 * GIB, INTERVAL_NS) });
+        let unknown = part(6 * GIB);
+        assert_eq!(
+            (unknown.confidence, unknown.request_bytes, unknown.limit_bytes),
+            (Confidence::Withheld, None, None)
+        );
+        assert!(unknown.because.contains("60% of its memory"), "{}", unknown.because);
+        assert_eq!(part(GIB).confidence, Confidence::High);
     }
 
     #[test]

@@ -116,7 +116,7 @@ impl GroupMoment {
         for (idle, pages) in row.idle.iter().filter(|(idle, _)| idle.is_measured()) {
             *self.idle.entry(idle.code()).or_default() += reduce.reduce(pages);
         }
-        parts.add_levels(&mut self.levels);
+        parts.add_levels(&mut self.levels, Reduced::new(whole, kept));
         self.processes += 1;
         self.estimated_pages += Reduced::new(whole, kept).reduce(row.estimated_pages.min(whole));
         if let Some(bytes) = row.swapped_bytes {
@@ -141,11 +141,13 @@ impl Parts<'_> {
         self.regions.iter().map(|row| &row.region)
     }
 
-    fn add_levels(&self, levels: &mut BTreeMap<u8, [u64; 2]>) {
+    /// Adds the huge ranges of its regions, as far as they are not counted for another process.
+    fn add_levels(&self, levels: &mut BTreeMap<u8, [u64; 2]>, mut reduce: Reduced) {
         let is_possible = |region: &&Region| region.range.len().0 / PMD_SIZE <= MAX_RANGES;
         let regions: Vec<Region> = self.regions().filter(is_possible).copied().collect();
         for Run { facts, pmds } in runs_of_regions(&regions) {
-            if let Some(level) = level_of(facts.benefit_hz) {
+            let pmds = reduce.reduce(pmds);
+            if let Some(level) = level_of(facts.benefit_hz).filter(|_| pmds > 0) {
                 levels.entry(level.get()).or_default()[usize::from(facts.huge)] += pmds;
             }
         }
@@ -178,8 +180,15 @@ pub(crate) fn groups_of(
         if !row.exited {
             group.add(row, parts.get(&row.id()).unwrap_or(&no_parts));
         }
+        // A page that several processes map comes back once, like the pages that are idle. One that has ended has none of its own any more.
+        let whole = row.heat.resident();
+        let kept = if row.exited { whole } else { whole.saturating_sub(row.counted_elsewhere_pages) };
+        let mut reduce = Reduced::new(whole, if whole == 0 { 1 } else { kept });
         for (idle, pages) in accessed.get(&row.id()).into_iter().flat_map(Histogram::iter) {
-            *group.refaults.entry(idle.code()).or_default() += pages;
+            let pages = reduce.reduce(pages);
+            if pages > 0 {
+                *group.refaults.entry(idle.code()).or_default() += pages;
+            }
         }
         for (sum, bytes) in group.moved_bytes.iter_mut().zip(moved.get(&row.id()).copied().unwrap_or_default()) {
             *sum = sum.saturating_add(bytes);

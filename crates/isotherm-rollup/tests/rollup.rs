@@ -102,6 +102,30 @@ fn pages_of_several_processes_count_once() {
 }
 
 #[test]
+fn what_is_found_accessed_of_shared_pages_and_their_huge_ranges_count_once() {
+    let huge = |pid| {
+        let mut one = snapshot(0, 300, vec![process(pid, "a", &[(2, 1024)])]);
+        add_memory(&mut one, pid, "[heap]", 1024, 2);
+        one.idle = vec![IdleRow { pid, start_ticks: 0, interval: Interval::from_code(90), pages: 400 }];
+        one
+    };
+    let ranges_and_refaults = |one: Snapshot| {
+        let objects = all(&[one]);
+        let ranges: i64 = rows(&objects, Table::HugeOpportunity).iter().map(|row| row.get("ranges")).sum();
+        let pages: i64 = rows(&objects, Table::Refaults).iter().map(|row| row.get("pages")).sum();
+        (ranges, pages)
+    };
+    let alone = ranges_and_refaults(huge(1));
+    assert_eq!(alone, (2, 400));
+    let (mut both, second) = (huge(1), huge(2));
+    both.processes.push(ProcessRow { counted_elsewhere_pages: 1024, ..second.processes[0].clone() });
+    both.regions.extend(second.regions);
+    both.mappings.extend(second.mappings);
+    both.idle.extend(second.idle);
+    assert_eq!(ranges_and_refaults(both), alone, "all of its pages are those of the first");
+}
+
+#[test]
 fn what_happened_is_summed() {
     let at = |start, end, bytes: u64| {
         let row = ProcessRow { left_bytes: bytes, refaulted_bytes: bytes / 4, ..process(1, "a", &[(40, 1)]) };

@@ -294,6 +294,8 @@ impl Spool {
         files::sync_folder(&making).map_err(doing("sync", &making))?;
         let folder = self.root.join(READY);
         let ready = folder.join(names::of_sequence(sequence));
+        // Of a try that has failed after this: its log is still there, and none of these waits yet. Rows may have come since.
+        remove_folder(&ready).map_err(doing("remove", &ready))?;
         fs::rename(&making, &ready).map_err(doing("rename to", &ready))?;
         fault::point("objects.renamed");
         files::sync_folder(&folder).map_err(doing("sync", &folder))?;

@@ -35,6 +35,22 @@ fn files_below(folder: &Path) -> Vec<String> {
 }
 
 #[test]
+fn an_hour_whose_end_could_not_be_noted_is_made_anew_with_what_has_come_since() {
+    let dir = scratch();
+    let root = dir.path().join("spool");
+    let mut spool = Spool::open(&root, ROOMY).unwrap();
+    spool.append(&header(7), 0, b"one").unwrap();
+    // What a try leaves whose objects are in place, and whose log could not be removed: a full disk, say.
+    let left = root.join(READY).join(names::of_sequence(0));
+    fs::create_dir(&left).unwrap();
+    fs::write(left.join("half"), "of that try").unwrap();
+    spool.append(&header(7), 0, b"two").unwrap();
+    let ids = spool.close_hour(0, make).unwrap();
+    assert_eq!(spool.lend(&ids[0]).unwrap(), b"onetwo");
+    assert!(!left.join("half").exists());
+}
+
+#[test]
 fn batches_of_an_hour_become_objects_that_are_sent() {
     let dir = scratch();
     let root = dir.path().join("spool");

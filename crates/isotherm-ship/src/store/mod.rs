@@ -112,6 +112,8 @@ pub struct Store {
     prefix: ObjectPath,
     /// The root, if it is a folder.
     folder: Option<PathBuf>,
+    /// It is of the S3 protocol, in which a conflict means that another put of the object has not ended yet.
+    is_s3: bool,
     timeout: Duration,
 }
 
@@ -126,11 +128,17 @@ impl Store {
                 let local = LocalFileSystem::new_with_prefix(&path)
                     .map_err(|error| failed(error.to_string()))?
                     .with_fsync(true);
-                Ok(Store { inner: Arc::new(local), prefix: ObjectPath::default(), folder: Some(path), timeout })
+                Ok(Store {
+                    inner: Arc::new(local),
+                    prefix: ObjectPath::default(),
+                    folder: Some(path),
+                    is_s3: false,
+                    timeout,
+                })
             }
             To::Remote(url) => {
                 let (inner, prefix) = remote::open(url, settings, timeout).map_err(failed)?;
-                Ok(Store { inner, prefix, folder: None, timeout })
+                Ok(Store { inner, prefix, folder: None, is_s3: url.starts_with("s3://"), timeout })
             }
         }
     }
@@ -152,6 +160,9 @@ impl Store {
         let put = self.inner.put_opts(&object, PutPayload::from(bytes), options);
         let put = match tokio::time::timeout(self.timeout, put).await {
             Ok(Ok(_)) => Put::New,
+            Ok(Err(object_store::Error::AlreadyExists { source, .. })) if self.is_s3 && !is_of_condition(&*source) => {
+                return Err(failed("another put of it has not ended (409)".to_owned()));
+            }
             Ok(Err(object_store::Error::AlreadyExists { .. })) => Put::AlreadyThere,
             Ok(Err(error)) => return Err(failed(with_causes(&error))),
             Err(_) => return Err(failed(format!("no answer within {} s", self.timeout.as_secs_f64()))),
@@ -161,6 +172,13 @@ impl Store {
         }
         Ok(put)
     }
+}
+
+/// Whether the object is there: the condition that none of its name is was not met. A conflict (409), too, is called so by `object_store`. It says
+/// that a put is under way, of which nobody knows how it ends.
+fn is_of_condition(source: &(dyn std::error::Error + 'static)) -> bool {
+    use object_store::Error::{NotModified, Precondition};
+    matches!(source.downcast_ref::<object_store::Error>(), Some(Precondition { .. } | NotModified { .. }))
 }
 
 /// Removes what a killed process has left of a put to a folder.
@@ -271,6 +289,54 @@ mod tests {
         fs::write(dir.path().join("v1"), "a file in the way").unwrap();
         let error = put(&open(dir.path()), b"x").unwrap_err().to_string();
         assert!(error.starts_with(&format!("put {PATH}: ")), "{error}");
+    }
+
+    /// Answers each request with the next of these, and then ends.
+    #[cfg(feature = "aws")]
+    fn server(answers: &'static [&'static str]) -> std::net::SocketAddr {
+        use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for answer in answers {
+                let (stream, _) = listener.accept().unwrap();
+                let mut reader = BufReader::new(&stream);
+                let mut length = 0;
+                loop {
+                    let mut line = String::new();
+                    reader.read_line(&mut line).unwrap();
+                    if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                        length = value.trim().parse().unwrap();
+                    }
+                    if line.trim().is_empty() {
+                        break;
+                    }
+                }
+                reader.read_exact(&mut vec![0; length]).unwrap();
+                let head = "Content-Length: 0\r\nConnection: close\r\nETag: \"1\"\r\n\r\n";
+                (&stream).write_all(format!("HTTP/1.1 {answer}\r\n{head}").as_bytes()).unwrap();
+            }
+        });
+        address
+    }
+
+    #[cfg(feature = "aws")]
+    #[test]
+    fn a_put_that_meets_another_which_has_not_ended_has_failed() {
+        let address = server(&["409 Conflict", "412 Precondition Failed", "200 OK"]);
+        let variables = [
+            ("AWS_ENDPOINT", format!("http://{address}")),
+            ("AWS_ALLOW_HTTP", "true".to_owned()),
+            ("AWS_ACCESS_KEY_ID", "key".to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", "secret".to_owned()),
+        ];
+        let settings = Settings::from_environment(variables.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        let to = To::parse("s3://bucket/prefix").unwrap();
+        let store = Store::open(&to, &settings, Duration::from_secs(30)).unwrap();
+        let error = put(&store, b"x").unwrap_err().to_string();
+        assert!(error.contains("409"), "{error}");
+        assert_eq!(put(&store, b"x"), Ok(Put::AlreadyThere));
+        assert_eq!(put(&store, b"x"), Ok(Put::New));
     }
 
     #[test]

@@ -78,6 +78,23 @@ struct ObjectReport {
     stored: Stored,
 }
 
+impl Report {
+    /// Fails if the store has other rows of the same hours: nothing is changed there.
+    fn check(&self, dir: &Path) -> Result<()> {
+        let differ: Vec<&ObjectReport> =
+            self.objects.iter().filter(|object| object.stored == Stored::Differs).collect();
+        let Some(first) = differ.first() else { return Ok(()) };
+        bail!(
+            "{} of {} objects are in {} already with other rows, and were left as they are: of a recording that had not ended yet, or with other --settings. \
+             Remove them there to have these ({} is the first)",
+            differ.len(),
+            self.objects.len(),
+            dir.display(),
+            first.path
+        );
+    }
+}
+
 fn run(args: &RollupArgs) -> Result<()> {
     let host = host(args);
     let settings: Vec<&Path> = args.settings.iter().map(PathBuf::as_path).collect();
@@ -102,7 +119,12 @@ fn run(args: &RollupArgs) -> Result<()> {
     }
     put(&args.to, rollup.finish()?, &mut report)?;
     bar.finish_and_clear();
-    if args.json { output::json(&report) } else { text(&report, &args.to) }
+    if args.json {
+        output::json(&report)?
+    } else {
+        text(&report, &args.to)?
+    }
+    report.check(&args.to)
 }
 
 /// Whose recording it is. Without a name, ours.

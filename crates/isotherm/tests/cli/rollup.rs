@@ -33,6 +33,11 @@ fn a_recording_that_is_rolled_up_twice_is_there_once() {
     assert_eq!(objects(&other, "written").len(), paths.len());
     assert_ne!(first["host"], other["host"]);
     stage.isotherm("rollup rec --to d --host db-1").ended(0).says("were there already");
+    // With other rules, rows of the same hours differ. What is there stays, and that is said.
+    fs::write(stage.path("rules.toml"), "[[service]]\nmatch = '.*'\nname = 'shop'\n").unwrap();
+    let ruled = stage.isotherm("rollup rec --to d --host db-1 --settings rules.toml").ended(1);
+    ruled.says("with other rows").says("Remove them");
+    assert_eq!(contents(), before);
 }
 
 #[test]

@@ -19,6 +19,8 @@ pub enum Stored {
     Written,
     /// It was there already.
     Present,
+    /// Another one of its name is there, and stays.
+    Differs,
 }
 
 /// Puts an object below a directory.
@@ -26,7 +28,7 @@ pub fn put(dir: &Path, object: &Object) -> Result<Stored> {
     let path = dir.join(&object.path);
     let put = || -> io::Result<Stored> {
         if path.try_exists()? {
-            return Ok(Stored::Present);
+            return found(&path, object);
         }
         let folder = path.parent().unwrap_or(dir);
         fs::create_dir_all(folder)?;
@@ -35,13 +37,18 @@ pub fn put(dir: &Path, object: &Object) -> Result<Stored> {
         let linked = write(&unfinished, &object.bytes).and_then(|()| fs::hard_link(&unfinished, &path));
         let removed = fs::remove_file(&unfinished);
         match linked {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(Stored::Present),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => return found(&path, object),
             linked => linked.and(removed)?,
         }
         File::open(folder)?.sync_all()?;
         Ok(Stored::Written)
     };
     put().with_context(|| format!("store {}", path.display()))
+}
+
+/// What is there, compared with what was to be put: an object of the same name can be of a recording that had not ended, or by other rules.
+fn found(path: &Path, object: &Object) -> io::Result<Stored> {
+    Ok(if fs::read(path)? == object.bytes { Stored::Present } else { Stored::Differs })
 }
 
 /// Others may read it: it has no addresses, no command lines and no paths of files.
@@ -72,7 +79,8 @@ mod tests {
             bytes: bytes.to_vec(),
         };
         assert_eq!(put(dir.path(), &object(b"one")).unwrap(), Stored::Written);
-        assert_eq!(put(dir.path(), &object(b"two")).unwrap(), Stored::Present);
+        assert_eq!(put(dir.path(), &object(b"one")).unwrap(), Stored::Present);
+        assert_eq!(put(dir.path(), &object(b"two")).unwrap(), Stored::Differs);
         let folder = dir.path().join("v1/heat/date=1970-01-01/hour=00");
         assert_eq!(fs::read(folder.join("x.parquet")).unwrap(), b"one");
         assert_eq!(fs::read_dir(folder).unwrap().count(), 1);
