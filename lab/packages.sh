@@ -4,7 +4,7 @@
 #
 #   --new FILE   the .deb to test (the one in target/dist, where `make dist` writes it)
 #   --old FILE   the .deb to upgrade from (the same files as --new, with version 0.0.9)
-#   PART         upgrade, work, ship, sandbox, restarts, removal (all, in this order); see lab/debian/package-test.sh
+#   PART         upgrade, work, files, ship, sandbox, restarts, removal (all, in this order); see lab/debian/package-test.sh
 #
 # The output of the guest is kept in target/lab/packages.log, and its kernel's and systemd's messages in target/lab/packages.kernel.log.
 #
@@ -35,5 +35,8 @@ if [ -z "$old" ]; then
     rm -r "$work/tree"
 fi
 
+# Linked statically: the guest's C library is older than ours may be.
+cc -O1 -Wall -Werror -static -o "$work/map-file" lab/debian/map-file.c || fail "cc could not build map-file: run scripts/setup.sh build"
+
 echo "guest packages (Debian 12, kernel $kernel): $(basename "$old") -> $(basename "$new")"
-in_guest packages "$kernel" --bring "$new" --bring "$old" -- lab/debian/package-test.sh "$(basename "$new")" "$(basename "$old")" "${parts[@]}"
+in_guest packages "$kernel" --bring "$new" --bring "$old" --bring "$work/map-file" -- lab/debian/package-test.sh "$(basename "$new")" "$(basename "$old")" "${parts[@]}"

@@ -11,7 +11,7 @@ export DEBIAN_FRONTEND=noninteractive LC_ALL=C SYSTEMD_PAGER='' SYSTEMD_COLORS=0
 new=$PWD/$1 old=$PWD/$2
 shift 2
 parts=("$@")
-[ $# -gt 0 ] || parts=(upgrade work ship sandbox restarts removal)
+[ $# -gt 0 ] || parts=(upgrade work files ship sandbox restarts removal)
 # shellcheck source=lab/debian/checks.sh
 . ./checks.sh
 
@@ -195,6 +195,66 @@ work() {
     check "metrics ask for the token" token_is_asked_for
     check "the server has no capability and is not root" has_no_rights isotherm-serve
     kill "$(cat $state/load)" 2>/dev/null
+}
+
+# --- files: idle files leave the cgroup of a service, with the drop-in for that
+
+file=/var/tmp/lab-file
+file_mib=96 hot_mib=16
+reader_kb() { awk '/^Rss/ {print $2}' "/proc/$(pid_of lab-reader)/smaps_rollup"; }
+of_reader() { status | jq -r ".cgroups[]? | select(.cgroup | endswith(\"lab-reader.service\")) | $1"; }
+reader_runs() {
+    dd if=/dev/urandom of=$file bs=1M count=$file_mib status=none || fail "no room for $file" || return
+    # Its pages are charged to who reads them first.
+    sync
+    echo 3 >/proc/sys/vm/drop_caches
+    systemd-run --quiet --unit=lab-reader "$PWD/map-file" $file $hot_mib || return
+    within 60 eval "[ \"\$(reader_kb)\" -ge $((file_mib * 900)) ]" || fail "it has $(reader_kb) kB of $((file_mib << 10))"
+}
+# With the table at the end of the settings, so that it is the last.
+take_scheme() {
+    printf '\n[[scheme]]\naction = "reclaim"\ncgroups = ["/system.slice/lab-reader.service"]\nmin_idle = "10s"\n' | cat $settings - >$state/with-scheme
+    cp $settings $state/without-scheme
+    cat $state/with-scheme >$settings
+    systemctl restart isotherm && within 30 status >/dev/null 2>&1 || fail "$(log_of isotherm -n 2 | tail -n 1)"
+}
+cannot_be_asked() {
+    within 120 eval '[ "$(of_reader .stays)" = cannot-be-asked ]' || { status | jq -c .cgroups; fail "status says: $(of_reader .stays), idle $(of_reader .idle_bytes)"; } || return
+    log_of isotherm -n 50 | grep -q 'lab-reader.*memory.reclaim' || fail "the journal does not name it: $(log_of isotherm -n 1)" || return
+    [ "$(reader_kb)" -ge $((file_mib * 900)) ] || fail "some has left all the same: $(reader_kb) kB are there"
+}
+may_write_cgroups() {
+    local at=/run/systemd/system/isotherm.service.d
+    mkdir -p $at
+    printf '[Service]\nProtectControlGroups=no\n' >$at/lab-files.conf
+    systemctl daemon-reload
+    systemctl restart isotherm && within 30 status >/dev/null 2>&1
+}
+idle_leaves() {
+    within 240 eval "[ \"\$(reader_kb)\" -le $(((file_mib + hot_mib) * 512)) ]" || { status | jq -c .cgroups; fail "after 240 s $(reader_kb) kB are there: stays $(of_reader .stays), waits for $(of_reader .waiting), idle $(of_reader .idle_bytes), asked for $(of_reader .asked_bytes), left $(of_reader .left_bytes)"; } || return
+    note "$(reader_kb) kB of $((file_mib << 10)) are left, status counts $(($(of_reader .left_bytes) >> 10)) kB, read again $(($(of_reader .refaulted_bytes) >> 10)) kB"
+    [ "$(of_reader .left_bytes)" -gt $((32 << 20)) ] || fail "status counts $(of_reader .left_bytes) bytes"
+}
+hot_stays() {
+    # The kernel chooses; what is read ten times a second is young in its lists, too.
+    [ "$(reader_kb)" -ge $((hot_mib * 900)) ] || fail "$(reader_kb) kB of $((hot_mib << 10)) that are in use are there"
+}
+files() {
+    ready || return
+    [ -x map-file ] || { check "map-file was brought" false; return; }
+    uname -r | grep -q '^6\.1\.' && { check "idle files (skipped: needs Linux 6.11)" true; return; }
+    check "a service has mapped and read a file" reader_runs || return
+    check "a scheme takes files of its cgroup" take_scheme || return
+    check "within the unit as it is it cannot, and says so" cannot_be_asked
+    check "the drop-in for it is taken" may_write_cgroups
+    check "what is idle of the file leaves" idle_leaves
+    check "what is in use stays" hot_stays
+    systemctl stop lab-reader
+    rm -r /run/systemd/system/isotherm.service.d $file
+    cat $state/without-scheme >$settings
+    systemctl daemon-reload
+    systemctl restart isotherm
+    check "isotherm.service is active without it" service_is_active isotherm
 }
 
 # --- ship: rollups of the monitor's snapshots, into a folder

@@ -12,7 +12,7 @@
 //!
 //! Each action is a module: [`collapse`] makes huge pages of hot huge ranges, [`page_out`] pages idle pages out, [`split`] splits huge pages of which
 //! little is in use, [`migrate`] moves hot pages to fast memory and idle ones to slow, [`bring_back`] reads from swap what
-//! is likely to be accessed next. All other modules are shared by actions and name
+//! is likely to be accessed next. [`reclaim`] takes idle files from memory cgroups, beside queue and worker. All other modules are shared by actions and name
 //! none; [`action`] is the interface, and [`scheme`] the table of which is for which processes. There are two exceptions: [`state`], which a daemon's threads share, and [`pass`], one pass over named processes, plan with
 //! the rules of collapsing. [`journal`] is what was done, to be undone. [`preview`] is
 //! what some actions would do, for a picture.
@@ -41,6 +41,7 @@ pub mod pass;
 pub mod plan;
 pub mod preview;
 pub mod queue;
+pub mod reclaim;
 pub mod request;
 pub mod retry;
 pub mod scheme;

@@ -33,6 +33,19 @@ enum Read<T> {
     Other(IgnoredAny),
 }
 
+/// A list, without entries of another form.
+pub(crate) fn known_entries<'de, D, T>(from: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    let known = |entry| match entry {
+        Read::Known(entry) => Some(entry),
+        Read::Other(_) => None,
+    };
+    Ok(Vec::<Read<T>>::deserialize(from)?.into_iter().filter_map(known).collect())
+}
+
 /// Counters by action and by name.
 type ByAction<K> = BTreeMap<Cow<'static, str>, BTreeMap<K, u64>>;
 

@@ -40,6 +40,8 @@ pub enum ActionName {
     BringBack,
     /// Huge pages of which little is in use become small ones.
     Split,
+    /// As much of the files of memory cgroups leaves as is idle.
+    Reclaim,
 }
 
 /// One `[[scheme]]` as it is written.
@@ -63,11 +65,11 @@ pub struct Written {
     /// The Kubernetes namespaces whose pods may ask for it; `isotherm-kube` reads them. Empty: all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<String>,
-    /// Of `page-out` and `demote`: pages leave that are idle for this long, as "10m". Of `split`: those are unused.
+    /// Of `page-out`, `reclaim` and `demote`: pages leave that are idle for this long, as "10m". Of `split`: those are unused.
     pub min_idle: Option<String>,
-    /// Of `page-out`: refaults in a minute at which it stops, percent of the working set.
+    /// Of `page-out` and `reclaim`: refaults in a minute at which it stops, percent of the working set.
     pub max_refaults: Option<f64>,
-    /// Of `page-out`: how much memory has to be free, and may be, for it to be active.
+    /// Of `page-out` and `reclaim`: how much memory has to be free, and may be, for it to be active.
     pub watermarks: Option<Watermarks>,
     /// Of `promote`: accesses a second of a page from which on it is hot.
     pub min_rate: Option<f64>,
@@ -123,6 +125,8 @@ pub enum Does {
     BringBack,
     /// Splits huge pages, where this much of them is not in use.
     Split(splitter::Limits),
+    /// Asks the kernel to take idle files from the cgroups, within these, while memory is between the watermarks, if there are any.
+    Reclaim(Limits, Option<Watermarks>),
 }
 
 impl Scheme {
@@ -134,9 +138,11 @@ impl Scheme {
     /// Checks what is written. The error says what has to hold.
     pub fn new(written: Written) -> Result<Scheme, String> {
         check_keys(&written)?;
+        check_filter(&written)?;
         assigned::check_keys(&written)?;
         let action = match written.action {
             ActionName::PageOut => Does::PageOut(limits(&written)?, watermarks(&written)?),
+            ActionName::Reclaim => Does::Reclaim(limits(&written)?, watermarks(&written)?),
             ActionName::Collapse => Does::Collapse,
             ActionName::BringBack => Does::BringBack,
             ActionName::Promote => Does::Promote(hot_ns(&written)?),
@@ -178,17 +184,33 @@ impl Scheme {
 
 /// Whether all keys are for the action.
 fn check_keys(written: &Written) -> Result<(), String> {
-    use ActionName::{Demote, PageOut, Promote, Split};
+    use ActionName::{Demote, PageOut, Promote, Reclaim, Split};
     let keys: [(&str, bool, &[ActionName], &str); 6] = [
-        ("min_idle", written.min_idle.is_some(), &[PageOut, Demote, Split], "\"page-out\", \"demote\" and \"split\""),
-        ("max_refaults", written.max_refaults.is_some(), &[PageOut], "\"page-out\""),
-        ("watermarks", written.watermarks.is_some(), &[PageOut], "\"page-out\""),
+        (
+            "min_idle",
+            written.min_idle.is_some(),
+            &[PageOut, Reclaim, Demote, Split],
+            "\"page-out\", \"reclaim\", \"demote\" and \"split\"",
+        ),
+        ("max_refaults", written.max_refaults.is_some(), &[PageOut, Reclaim], "\"page-out\" and \"reclaim\""),
+        ("watermarks", written.watermarks.is_some(), &[PageOut, Reclaim], "\"page-out\" and \"reclaim\""),
         ("min_rate", written.min_rate.is_some(), &[Promote], "\"promote\""),
         ("keep_free", written.keep_free.is_some(), &[Demote], "\"demote\""),
         ("min_unused", written.min_unused.is_some(), &[Split], "\"split\""),
     ];
     let unfit = keys.into_iter().find(|(_, is_there, actions, _)| *is_there && !actions.contains(&written.action));
     unfit.map_or(Ok(()), |(key, _, _, actions)| Err(format!("{key} is for the action {actions}")))
+}
+
+/// Whether an action of cgroups names them.
+fn check_filter(written: &Written) -> Result<(), String> {
+    let is_of_cgroups = written.action == ActionName::Reclaim;
+    if is_of_cgroups && (!written.processes.is_empty() || (written.cgroups.is_empty() && !written.assigned)) {
+        return Err(
+            "the action \"reclaim\" takes memory of whole cgroups: give it `cgroups`, and no `processes`".to_owned()
+        );
+    }
+    Ok(())
 }
 
 fn watermarks(written: &Written) -> Result<Option<Watermarks>, String> {
@@ -260,6 +282,8 @@ pub struct Actions {
     pub brings_back: bool,
     /// Huge pages of it are split.
     pub splits: Option<splitter::Limits>,
+    /// Idle files of its cgroup leave, while free memory is between the watermarks, if there are any.
+    pub reclaims: Option<(Limits, Option<Watermarks>)>,
 }
 
 impl Actions {
@@ -276,6 +300,7 @@ impl Actions {
                     (actions.pages_out, actions.watermarks) = (Some(limits), marks);
                 }
                 Does::BringBack => actions.brings_back = true,
+                Does::Reclaim(limits, marks) if actions.reclaims.is_none() => actions.reclaims = Some((limits, marks)),
                 Does::Split(limits) if actions.splits.is_none() => actions.splits = Some(limits),
                 Does::Promote(ns) if hot_ns.is_none() => hot_ns = Some(ns),
                 Does::Demote(ns, keep_free_pct) if down.is_none() => down = Some((ns, keep_free_pct)),
@@ -313,7 +338,11 @@ mod tests {
         let limits = |s: u64, min_unused_pct| splitter::Limits { min_idle_ns: s * 1_000_000_000, min_unused_pct };
         assert_eq!(of("action = \"split\""), Does::Split(limits(600, 50.0)));
         assert_eq!(of("action = \"split\"\nmin_idle = \"90s\"\nmin_unused = 80.0"), Does::Split(limits(90, 80.0)));
+        let text = "action = \"reclaim\"\ncgroups = [\"/a\"]";
+        assert_eq!(of(text), Does::Reclaim(usual, None));
         for (text, why) in [
+            ("action = \"reclaim\"", "give it `cgroups`"),
+            ("action = \"reclaim\"\ncgroups = [\"/a\"]\nprocesses = [\"db\"]", "no `processes`"),
             ("", "action"),
             ("action = \"page-in\"", "page-in"),
             ("action = \"page-out\"\nmin_idle = \"soon\"", "min_idle"),

@@ -146,6 +146,12 @@ impl Uses {
         self.and(FOR_READING, Calls::PROCESSES.and(Calls::MIGRATE))
     }
 
+    /// Asks memory cgroups for their files.
+    pub fn reclaiming(mut self) -> Uses {
+        self.writes.kernel.push("/sys/fs/cgroup".into());
+        self.and(CapabilitySet::empty(), Calls::FILES)
+    }
+
     /// Ages memory cgroups through MGLRU.
     pub fn ageing(mut self) -> Uses {
         self.writes.kernel.push("/sys/kernel/debug".into());

@@ -139,7 +139,7 @@ fn scheme(damos: &Damos, notes: &mut Vec<String>) -> Result<Written, String> {
             notes.push("bounds of accesses and age are replaced by `min_rate`: once in two seconds".to_owned());
             None
         }
-        ActionName::BringBack | ActionName::Split => None,
+        ActionName::BringBack | ActionName::Split | ActionName::Reclaim => None,
         ActionName::Collapse => {
             notes.push("bounds of accesses and age are replaced by `min_benefit_hz` of [rules]".to_owned());
             None
@@ -347,6 +347,7 @@ fn fits_damo(scheme: &Written) -> Result<(), &'static str> {
             "it reads from swap what has begun to come back, and DAMON's willneed acts on regions by their accesses",
         ),
         ActionName::Split => Err("it splits huge pages, and DAMON has no action for that"),
+        ActionName::Reclaim => Err("it asks the kernel for files of a cgroup, and DAMON has no action for that"),
         ActionName::PageOut | ActionName::Collapse => Ok(()),
     }
 }
@@ -381,7 +382,12 @@ fn to_damos(number: usize, scheme: &Written, notes: &mut Vec<String>) -> Result<
             written
         }
         // All but collapse were refused above.
-        ActionName::Collapse | ActionName::Promote | ActionName::Demote | ActionName::BringBack | ActionName::Split => {
+        ActionName::Collapse
+        | ActionName::Promote
+        | ActionName::Demote
+        | ActionName::BringBack
+        | ActionName::Split
+        | ActionName::Reclaim => {
             notes.push(format!("scheme {number}: `min_benefit_hz` is lost: it collapses what is accessed at all"));
             json!({
                 "action": "collapse",

@@ -33,6 +33,10 @@ pub enum Stays {
     Sampled,
     /// All of its memory has to stay: it runs a guest, has an io_uring, is traced and the like.
     MustStay,
+    /// Of a cgroup: not all of its processes are watched, so somebody else's memory might leave.
+    Unwatched,
+    /// Of a cgroup: the kernel cannot be asked.
+    CannotBeAsked,
 }
 
 impl Stays {
@@ -47,6 +51,8 @@ impl Stays {
                 "all of its memory has to stay (guest, io_uring, userfaultfd, pinned memory, traced, core dump)"
             }
             Stays::Sampled => "sampled, so its pages are not known one by one (--mode whole)",
+            Stays::Unwatched => "not all processes of the cgroup are watched page by page",
+            Stays::CannotBeAsked => "memory.reclaim of the cgroup cannot be written, or takes no swappiness",
         }
     }
 }

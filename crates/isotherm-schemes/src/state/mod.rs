@@ -6,6 +6,7 @@
 mod bring_back;
 mod migrate;
 mod page_out;
+mod reclaim;
 mod split;
 mod status;
 mod worker;
@@ -117,6 +118,8 @@ pub struct State {
     resting_moves: BTreeMap<(TargetId, PmdNo), Ns>,
     waiting: Option<Wait>,
     schemes: Vec<Scheme>,
+    /// Cgroups of which idle files leave.
+    reclaims: reclaim::Reclaims,
     /// What they say about each target.
     actions: BTreeMap<TargetId, Actions>,
     /// Idle pages, shared with the worker.
@@ -168,6 +171,7 @@ impl State {
             resting_moves: BTreeMap::new(),
             waiting: None,
             schemes: vec![Scheme::collapse_all()],
+            reclaims: reclaim::Reclaims::default(),
             actions: BTreeMap::new(),
             idle: IdlePages::default(),
             movable: Movable::default(),
@@ -526,6 +530,7 @@ impl State {
             gain: self.gain(&targets),
             intervals_goal: self.intervals_goal,
             sandbox: self.sandbox.clone(),
+            cgroups: self.reclaims.status(),
             targets,
         }
     }

@@ -8,9 +8,10 @@ use crate::bring_back::BringBackStatus;
 use crate::budgets::{Budgets, Wait};
 use crate::gain::Gain;
 use crate::migrate::mover::MigrateStatus;
-use crate::named::{Named, if_known, known_counts};
+use crate::named::{Named, if_known, known_counts, known_entries};
 use crate::outcome::{Counters, Refusal};
 use crate::page_out::keeper::PageOutStatus;
+use crate::reclaim::reclaimer::ReclaimStatus;
 use crate::split::splitter::SplitStatus;
 use isotherm_heat::tune::Tuning;
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,9 @@ pub struct Status {
     pub totals: Totals,
     /// The targets, in the order of their ids.
     pub targets: Vec<TargetStatus>,
+    /// Cgroups of which idle files leave, by path.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "known_entries")]
+    pub cgroups: Vec<ReclaimStatus>,
     /// Huge ranges of all targets.
     #[serde(default, rename = "blocks")]
     pub pmds: usize,
@@ -211,6 +215,12 @@ mod tests {
             bring_back: Some(BringBackStatus { asked_bytes: 8192, read_bytes: 4096 }),
             split: Some(SplitStatus { split: 7, unused_bytes: Some(4096), ..SplitStatus::default() }),
         });
+        status.cgroups = vec![ReclaimStatus {
+            cgroup: "/a".into(),
+            left_bytes: 4096,
+            stays: Some(Stays::Unwatched),
+            ..ReclaimStatus::default()
+        }];
         let text = serde_json::to_string(&status).unwrap();
         assert!(text.starts_with(r#"{"version":"#) && text.contains(r#""waiting":"free-blocks""#), "{text}");
         assert!(
@@ -228,10 +238,12 @@ mod tests {
             serde_json::from_str(r#"{"version": "0.0.1", "pid": 7, "targets": [{"pid": 8}]}"#).unwrap();
         assert_eq!((earlier.pid, earlier.targets[0].pid, earlier.hints.queued), (7, 8, 0));
         let later = r#"{"version": "9", "pid": 7, "mood": "fine", "waiting": "full-moon", "budgets": {"prayers": 3}, "intervals_goal": {"mood": 1},
+            "cgroups": ["/b", {"cgroup": "/a", "stays": "by the moon"}],
             "targets": [{"pid": 8, "sampled": "by the moon", "left_alone": "cursed", "left_out": {"cold": 2, "cursed": 1}}]}"#;
         let later: Status = serde_json::from_str(later).unwrap();
         assert_eq!((later.waiting, later.budgets), (Some(Named::Other("full-moon".into())), None));
         assert_eq!((later.intervals_goal, &later.targets[0].sampled), (None, &None));
+        assert_eq!((later.cgroups.len(), later.cgroups[0].cgroup.as_str(), later.cgroups[0].stays), (1, "/a", None));
         assert_eq!(later.targets[0].left_out, [(Refusal::Cold, 2)].into());
         serde_json::from_str::<Status>("{}").expect_err("whatever that is, it is no status");
     }

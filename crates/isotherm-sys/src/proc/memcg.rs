@@ -187,7 +187,7 @@ impl Cgroup {
     }
 
     /// Reads a file of the cgroup; `None` if the cgroup exists but the file does not.
-    fn text(&self, file: &str) -> Result<Option<(PathBuf, String)>> {
+    pub(super) fn text(&self, file: &str) -> Result<Option<(PathBuf, String)>> {
         let path = self.dir.join(file);
         match fs::read(&path) {
             Ok(bytes) => {
@@ -215,7 +215,7 @@ impl Cgroup {
 }
 
 /// The number after `key` in lines `key number`; `None` without such a line.
-fn keyed(path: &Path, text: &str, key: &'static str) -> Result<Option<u64>> {
+pub(super) fn keyed(path: &Path, text: &str, key: &'static str) -> Result<Option<u64>> {
     let lines = text.lines().enumerate();
     let found = lines.filter_map(|(index, line)| Some((index, line.strip_prefix(key)?.strip_prefix(' ')?))).next();
     let Some((index, value)) = found else { return Ok(None) };

@@ -1,8 +1,8 @@
 //! `isotherm run`: keeps the hot memory of processes on huge pages until it is stopped, and pages out their cold memory if a scheme says so.
 //!
 //! [`args`] holds the arguments. [`config`] combines them with the settings file. [`trust`] decides whether root runs the command that a
-//! settings file names. [`page_out`] reads what paging out needs to know, [`migrate`] what moving between memory tiers does, and [`split`] what
-//! splitting huge pages does. [`assignments`]
+//! settings file names. [`page_out`] reads what paging out needs to know, [`migrate`] what moving between memory tiers does, [`split`] what
+//! splitting huge pages does, and [`reclaim`] what taking files from cgroups does. [`assignments`]
 //! reads which cgroups another program gives to schemes.
 
 pub mod args;
@@ -10,6 +10,7 @@ mod assignments;
 pub mod config;
 mod migrate;
 mod page_out;
+mod reclaim;
 mod split;
 mod trust;
 
@@ -101,6 +102,7 @@ fn run(args: &RunArgs) -> Result<()> {
     service.ready(&watching.run.source_note);
     let ended = std::thread::scope(|scope| -> Result<()> {
         scope.spawn(|| work(&mut worker, &shared, || over.load(Ordering::Relaxed)));
+        reclaim::start(scope, config.reclaims(), (&shared, args.dry_run), &over);
         scope.spawn(|| socket_server.answer(&shared, || over.load(Ordering::Relaxed)));
         scope.spawn(|| service.keep_alive(|| over.load(Ordering::Relaxed)));
         let (to_measure, orders) = mpsc::channel();
@@ -116,6 +118,7 @@ fn run(args: &RunArgs) -> Result<()> {
             able: Able::of(&config),
             others_clear: BTreeMap::new(),
             paged_out_at: clock::monotonic_ns(),
+            files: reclaim::Counting::default(),
             publisher,
             service: &service,
             assignments: AssignmentsFile::default(),
@@ -139,6 +142,7 @@ fn check_actions(args: &RunArgs, config: &Config) -> Result<()> {
     page_out::check(args, config)?;
     migrate::check(args, config)?;
     split::check(args, config)?;
+    reclaim::check(args, config)?;
     if config.pages_out() && !args.dry_run && !swap::is_there() {
         if !config.collapses() && !config.migrates() && !config.splits() {
             bail!(swap::MISSING);
@@ -203,6 +207,7 @@ fn uses_of(args: &RunArgs, config: &Config) -> Uses {
     let uses = config.stream.iter().fold(uses, |uses, stream| uses.serving(stream));
     let uses = if config.pages_out() || config.splits() { uses.paging_out() } else { uses };
     let uses = if config.migrates() { uses.migrating() } else { uses };
+    let uses = if config.reclaims() { uses.reclaiming() } else { uses };
     let uses = if config.hints == HintSource::Heat { uses } else { uses.ageing() };
     if args.config.is_some() { uses.opening_again() } else { uses }
 }
@@ -297,6 +302,7 @@ fn watch(feeder: &mut Feeder<'_>, config: &mut Config, watching: &mut Watching, 
             feeder.page_out(monitor, &snapshot);
             feeder.migrate(monitor, &snapshot);
             feeder.split(monitor, &snapshot);
+            feeder.reclaim(monitor, &snapshot);
             feeder.publish(monitor, &snapshot);
             let is_reload = signals.reload.swap(false, Ordering::Relaxed);
             if is_reload {
@@ -355,6 +361,9 @@ fn reloaded(args: &RunArgs, config: &mut Config, (shared, able): (&Shared, Able)
     if new.splits() && !able.splits {
         output::note("schemes that split begin with the next start");
     }
+    if new.reclaims() && !able.reclaims {
+        output::note("schemes that reclaim begin with the next start");
+    }
     if new.socket != config.socket {
         output::note("`socket` is unchanged until the next start");
     }
@@ -387,11 +396,14 @@ struct Able {
     /// Pages move between memory tiers.
     migrates: bool,
     splits: bool,
+    /// Idle files leave cgroups.
+    reclaims: bool,
 }
 
 impl Able {
     fn of(config: &Config) -> Able {
-        Able { pages_out: config.pages_out(), migrates: config.migrates(), splits: config.splits() }
+        let (pages_out, migrates, splits) = (config.pages_out(), config.migrates(), config.splits());
+        Able { pages_out, migrates, splits, reclaims: config.reclaims() }
     }
 }
 
@@ -409,6 +421,8 @@ struct Feeder<'a> {
     others_clear: BTreeMap<TargetId, Ns>,
     /// The last window of paging out.
     paged_out_at: Ns,
+    /// Counts idle files.
+    files: reclaim::Counting,
     publisher: Option<Publisher>,
     service: &'a Service,
     assignments: AssignmentsFile,
@@ -504,6 +518,21 @@ impl Feeder<'_> {
         }
     }
 
+    fn reclaim(&mut self, monitor: &Monitor<Box<dyn Clock>>, snapshot: &Snapshot) {
+        if !self.able.reclaims {
+            return;
+        }
+        self.note_free();
+        self.files.step((self.shared, &self.proc), monitor, snapshot, &self.others_clear);
+    }
+
+    /// For the watermarks of schemes.
+    fn note_free(&self) {
+        if let Some(free) = free::free_pct(self.proc.root()) {
+            lock(self.shared).set_free_pct(free);
+        }
+    }
+
     fn page_out(&mut self, monitor: &mut Monitor<Box<dyn Clock>>, snapshot: &Snapshot) {
         if !self.able.pages_out {
             return;
@@ -511,9 +540,7 @@ impl Feeder<'_> {
         let alive = || snapshot.targets.iter().filter(|t| !t.exited);
         let now = clock::monotonic_ns();
         let has_swap = self.args.dry_run || swap::is_there();
-        if let Some(free) = free::free_pct(self.proc.root()) {
-            lock(self.shared).set_free_pct(free);
-        }
+        self.note_free();
         let window_ns = now.saturating_sub(std::mem::replace(&mut self.paged_out_at, now)).min(LONGEST_WINDOW_NS);
         for target in alive() {
             let others_clear = self.others_clear.contains_key(&target.id);

@@ -14,6 +14,7 @@ use isotherm_monitor::CLEAR_TICK;
 use isotherm_schemes::bring_back::BringBackStatus;
 use isotherm_schemes::migrate::mover::MigrateStatus;
 use isotherm_schemes::page_out::keeper::PageOutStatus;
+use isotherm_schemes::reclaim::reclaimer::ReclaimStatus;
 use isotherm_schemes::split::splitter::SplitStatus;
 use isotherm_schemes::state::{HintStatus, SampledStatus, Status, TargetStatus};
 use isotherm_schemes::{Named, Wait};
@@ -88,6 +89,7 @@ pub fn tell(status: &Status, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "intervals of sampled processes follow the goal {}", goal_text(goal))?;
     }
     status.targets.iter().try_for_each(|target| write_target(target, out))?;
+    status.cgroups.iter().try_for_each(|cgroup| write_reclaim(cgroup, out))?;
     for (done, counts) in &status.counters.done {
         for (origin, count) in by_name(counts) {
             writeln!(out, "  {} on hints from {origin}: {count}", human::printable(done))?;
@@ -180,6 +182,25 @@ fn write_page_out(page_out: &PageOutStatus, out: &mut dyn Write) -> io::Result<(
     }
 }
 
+fn write_reclaim(of: &ReclaimStatus, out: &mut dyn Write) -> io::Result<()> {
+    write!(
+        out,
+        "{}: files idle for {}: {}; {} asked for so far, {} left, {} read again",
+        human::printable(&of.cgroup),
+        human::duration(of.min_idle_ns),
+        Bytes(of.idle_bytes),
+        Bytes(of.asked_bytes),
+        Bytes(of.left_bytes),
+        Bytes(of.refaulted_bytes),
+    )?;
+    match (of.stays, &of.waiting) {
+        (Some(why), _) => writeln!(out, "; paused: {}", why.text()),
+        (None, Some(Named::Known(why))) => writeln!(out, "; waiting: {}", why.text()),
+        (None, Some(why)) => writeln!(out, "; waiting: {}", human::printable(&output::json_name(why))),
+        (None, None) => writeln!(out),
+    }
+}
+
 /// By estimate, and up to that by accessed bits where this differs.
 fn share_text(by_estimate: Option<f64>, by_bits: Option<f64>) -> String {
     let percent = |share: f64| format!("{:.1}%", share * 100.0);
@@ -265,5 +286,20 @@ mod tests {
             assert_eq!(line, expected);
         }
         assert_eq!(out.lines().count(), expected.len(), "{out}");
+    }
+
+    #[test]
+    fn cgroups_are_printed_with_what_holds_them_up() {
+        let answer = r#"{"version": "9.9", "pid": 7, "paused": null, "waiting": null, "targets": [], "cgroups": [
+            {"cgroup": "/a", "min_idle_ns": 60000000000, "idle_bytes": 8388608, "asked_bytes": 4194304, "left_bytes": 2097152,
+                "refaulted_bytes": 4096, "waiting": "io-pressure"},
+            {"cgroup": "/b", "stays": "unwatched", "waiting": "full-moon"}]}"#;
+        let mut out = Vec::new();
+        tell(&serde_json::from_str(answer).unwrap(), &mut out).unwrap();
+        let expected = [
+            "/a: files idle for 1 min: 8.0 MiB; 4.0 MiB asked for so far, 2.0 MiB left, 4.0 KiB read again; waiting: pressure on I/O",
+            "/b: files idle for 0 s: 0 B; 0 B asked for so far, 0 B left, 0 B read again; paused: not all processes of the cgroup are watched page by page",
+        ];
+        assert_eq!(String::from_utf8(out).unwrap().lines().skip(1).collect::<Vec<_>>(), expected);
     }
 }

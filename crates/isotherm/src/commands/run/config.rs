@@ -96,6 +96,11 @@ impl Config {
         self.schemes.iter().any(|scheme| matches!(scheme.action, Does::Split(_)))
     }
 
+    /// Whether a scheme takes idle files from cgroups.
+    pub fn reclaims(&self) -> bool {
+        self.schemes.iter().any(|scheme| matches!(scheme.action, Does::Reclaim(..)))
+    }
+
     /// Whether a scheme collapses.
     pub fn collapses(&self) -> bool {
         self.schemes.iter().any(|scheme| scheme.action == Does::Collapse)
@@ -135,7 +140,7 @@ fn parse(path: &Path, runs_work: bool) -> Result<File> {
 mod tests {
     use super::*;
     use crate::args::usage::Usage;
-    use crate::commands::run::{migrate, page_out, split};
+    use crate::commands::run::{migrate, page_out, reclaim, split};
     use clap::Parser;
 
     #[derive(Parser)]
@@ -231,15 +236,17 @@ mod tests {
         assert_eq!(shown.watch.window, Some(crate::commands::run::WINDOW_NS));
         assert_eq!(installed.schemes, [Scheme::collapse_all()]);
         assert_eq!(shown.schemes[0], Scheme::collapse_all());
-        assert_eq!(shown.schemes.len(), 6, "one of each action");
-        let bare = ["collapse", "page-out", "bring-back", "promote", "demote", "split"].map(|action| {
-            let file = File::parse(&format!("[[scheme]]\naction = \"{action}\"\n")).unwrap();
+        assert_eq!(shown.schemes.len(), 7, "one of each action");
+        let bare = ["collapse", "page-out", "bring-back", "reclaim", "promote", "demote", "split"].map(|action| {
+            let cgroups = if action == "reclaim" { "cgroups = [\"/a\"]\n" } else { "" };
+            let file = File::parse(&format!("[[scheme]]\naction = \"{action}\"\n{cgroups}")).unwrap();
             file.schemes().unwrap().remove(0)
         });
         for (shown, bare) in shown.schemes.iter().zip(&bare) {
             // Watermarks have no default.
             match (shown.action, bare.action) {
-                (Does::PageOut(shown, Some(_)), Does::PageOut(bare, None)) => assert_eq!(shown, bare),
+                (Does::PageOut(shown, Some(_)), Does::PageOut(bare, None))
+                | (Does::Reclaim(shown, Some(_)), Does::Reclaim(bare, None)) => assert_eq!(shown, bare),
                 (shown, bare) => assert_eq!(shown, bare),
             }
         }
@@ -260,7 +267,8 @@ mod tests {
             let config = Config::load(&args).unwrap();
             // That this machine has one tier of memory is no fault of the settings.
             let migrated = migrate::check(&args, &config).or_else(|why| why.downcast::<Usage>().map_or(Ok(()), Err));
-            page_out::check(&args, &config).and(migrated).and(split::check(&args, &config))
+            let checked = page_out::check(&args, &config).and(migrated).and(split::check(&args, &config));
+            checked.and(reclaim::check(&args, &config))
         };
         for (i, table) in tables.iter().enumerate() {
             // What comes back has to have left before.

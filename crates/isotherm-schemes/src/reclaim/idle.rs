@@ -1,0 +1,105 @@
+//! How much of the files that processes map is idle.
+//!
+//! A page counts that is idle by its own accessed bit, as for [`crate::page_out`]. Several processes may map one file, and a page that is
+//! idle in one may be hot in another. Which page of the file a page of a mapping is is not known here, so of such a file
+//! the smallest of the counts is taken: never more than the least that one of them leaves alone.
+
+use crate::page_out::{IdlePmd, Rules, idle_pages};
+use isotherm_heat::{Mapping, Mask, Ns, Target};
+use isotherm_units::{Addr, PAGES_PER_PMD, Perms, PmdNo};
+use std::collections::BTreeMap;
+
+/// Idle pages by the name of their file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IdleFiles(BTreeMap<String, u64>);
+
+impl IdleFiles {
+    /// Of one process: pages of files that are idle for so long. Costs the same as [`idle_pages`].
+    pub fn of(target: &Target, mappings: &[Mapping], min_idle_ns: Ns, now: Ns) -> IdleFiles {
+        IdleFiles::among(&idle_pages(Rules { min_idle_ns }, target, now), mappings)
+    }
+
+    /// Of huge ranges with idle pages, and all mappings, both in address order.
+    fn among(idle: &[IdlePmd], mappings: &[Mapping]) -> IdleFiles {
+        let mut files = IdleFiles::default();
+        for mapping in mappings.iter().filter(|mapping| is_of_file(mapping)) {
+            let from = idle.partition_point(|known| known.pmd.next().addr() <= mapping.range.start);
+            let within = idle[from..].iter().take_while(|known| known.pmd.addr() < mapping.range.end);
+            let in_it = |known: &IdlePmd| u64::from((known.pages & pages_within(mapping, known.pmd)).count());
+            let pages: u64 = within.map(in_it).sum();
+            *files.0.entry(mapping.name.clone()).or_default() += pages;
+        }
+        files
+    }
+
+    /// The same with another process of the cgroup.
+    pub fn and(mut self, other: IdleFiles) -> IdleFiles {
+        for (name, pages) in other.0 {
+            self.0.entry(name).and_modify(|known| *known = pages.min(*known)).or_insert(pages);
+        }
+        self
+    }
+
+    /// All of them.
+    pub fn pages(&self) -> u64 {
+        self.0.values().sum()
+    }
+}
+
+/// Whether its pages are those of a file. Where a program may write to a private mapping, they have become its own as soon as it did.
+/// Files in memory leave for swap.
+fn is_of_file(mapping: &Mapping) -> bool {
+    let in_memory = ["/dev/shm/", "/dev/zero", "/memfd:", "/SYSV"].iter().any(|start| mapping.name.starts_with(start));
+    let is_copied = mapping.perms.is_private() && mapping.perms.contains(Perms::WRITE);
+    mapping.name.starts_with('/') && !in_memory && !is_copied
+}
+
+/// The pages of a huge range that are in a mapping.
+fn pages_within(mapping: &Mapping, pmd: PmdNo) -> Mask {
+    let range = pmd.range();
+    let index = |addr: Addr| usize::try_from(addr.page().0 - pmd.page(0).0).unwrap_or(PAGES_PER_PMD);
+    let (start, end) = (mapping.range.start.max(range.start), Addr(mapping.range.end.0.min(range.end.0)));
+    Mask::of_range(index(start)..index(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isotherm_heat::Interval;
+    use isotherm_units::{AddrRange, PageNo};
+
+    fn mapping(pages: std::ops::Range<u64>, name: &str, perms: &str) -> Mapping {
+        let range = AddrRange::new(PageNo(pages.start).addr(), PageNo(pages.end).addr());
+        Mapping { range, name: name.into(), perms: perms.parse().unwrap() }
+    }
+
+    fn idle(pmd: u64, pages: std::ops::Range<usize>) -> IdlePmd {
+        IdlePmd { pmd: PmdNo(pmd), pages: pages.collect(), idle: Interval::LONGEST }
+    }
+
+    #[test]
+    fn idle_pages_of_files_count_and_those_of_the_program_itself_do_not() {
+        let mappings = [
+            mapping(512..600, "/usr/lib/db", "r-xp"),
+            mapping(600..700, "/usr/lib/db", "rw-p"),
+            mapping(700..1000, "/var/db", "rw-s"),
+            mapping(1000..1536, "", "rw-p"),
+            mapping(1536..1600, "/memfd:x", "rw-s"),
+            mapping(1600..1700, "/var/db", "r--s"),
+        ];
+        let files = IdleFiles::among(&[idle(1, 50..400), idle(2, 0..512), idle(3, 0..128)], &mappings);
+        // 562 to 599; 700 to 911 and 1600 to 1663.
+        assert_eq!(files.0, [("/usr/lib/db".to_owned(), 38), ("/var/db".to_owned(), 212 + 64)].into());
+        assert_eq!(files.pages(), 314);
+    }
+
+    #[test]
+    fn of_a_file_that_two_map_only_what_both_leave_alone_may_be_idle() {
+        let of = |pages: std::ops::Range<usize>| {
+            IdleFiles::among(&[idle(1, pages)], &[mapping(512..1024, "/var/db", "r--s")])
+        };
+        let own = IdleFiles::among(&[idle(9, 0..10)], &[mapping(4608..4700, "/own", "r--s")]);
+        assert_eq!(of(0..500).and(of(0..20)).and(own).pages(), 30);
+        assert_eq!(of(0..500).and(of(0..0)).pages(), 0, "all of it is in use by the other");
+    }
+}

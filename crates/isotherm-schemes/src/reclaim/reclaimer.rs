@@ -1,0 +1,314 @@
+//! How much of a memory cgroup to ask for next.
+//!
+//! What is idle is asked for once in the age that makes it idle, and not again and again: the kernel may have taken other pages than those,
+//! of files that nobody maps, and what is idle still looks so. Each step is small, so that the brake acts in time. The brake is that of
+//! paging out ([`Brake`]), fed with the refaults of files that the kernel counts for the cgroup. Some of them may have other causes,
+//! such as a limit of the cgroup; then, too, less should leave.
+
+use crate::budgets::Wait;
+use crate::named::{Named, if_known};
+use crate::page_out::brake::{Brake, Limits};
+use crate::page_out::keeper::Stays;
+use crate::page_out::watermarks::Watermarks;
+use isotherm_heat::Ns;
+use isotherm_sys::proc::ReclaimCounts;
+use isotherm_units::{Bytes, PAGE_SIZE};
+use serde::{Deserialize, Serialize};
+
+/// The largest step, in pages: 16 MiB.
+const LARGEST_STEP: f64 = 4096.0;
+/// Less is not asked for: the kernel takes 32 pages of each list at a time.
+const SMALLEST_STEP: f64 = 256.0;
+/// Between two steps.
+const BETWEEN: Ns = 1_000_000_000;
+/// After the kernel had much less than was asked for.
+const REST: Ns = 60_000_000_000;
+/// What was counted longer ago than this may be in use by now.
+const FRESH: Ns = 12_000_000_000;
+
+/// What was found in the processes of a cgroup.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Pages of files that are idle.
+    pub idle_pages: u64,
+    /// The working set of a minute.
+    pub working_set_pages: u64,
+    /// Why nothing may leave, if so.
+    pub stays: Option<Stays>,
+}
+
+/// The result of a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Asked for.
+    pub asked: Bytes,
+    /// Pages that have left.
+    pub left_pages: u64,
+    /// CPU time that it took.
+    pub cpu_ns: Ns,
+}
+
+/// What `status` reports of a cgroup.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReclaimStatus {
+    /// Its path.
+    pub cgroup: String,
+    /// The age from which on files are idle at present.
+    pub min_idle_ns: u64,
+    /// Idle memory of files that its processes map.
+    pub idle_bytes: u64,
+    /// Asked for so far.
+    pub asked_bytes: u64,
+    /// Memory that has left so far.
+    pub left_bytes: u64,
+    /// Memory of files that was read again so far.
+    pub refaulted_bytes: u64,
+    /// CPU time that reclaim has taken.
+    pub cpu_ns: u64,
+    /// Why nothing leaves at the moment.
+    #[serde(deserialize_with = "if_known")]
+    pub stays: Option<Stays>,
+    /// What it waits for at the moment.
+    pub waiting: Option<Named<Wait>>,
+}
+
+/// Reclaim from one cgroup.
+#[derive(Clone, Debug)]
+pub struct Reclaimer {
+    brake: Brake,
+    found: Found,
+    found_at: Ns,
+    /// Pages asked for within the last age. They are forgotten at the rate at which as many as are idle would be.
+    asked_pages: f64,
+    forgotten_at: Ns,
+    next_at: Ns,
+    refaults_at_first: Option<u64>,
+    refaults: u64,
+    cannot_be_asked: bool,
+    /// By the watermarks of its scheme; active if it has none.
+    is_active: bool,
+    waiting: Option<Wait>,
+    asked: Bytes,
+    left_pages: u64,
+    cpu_ns: Ns,
+}
+
+impl Reclaimer {
+    /// Of a cgroup from which nothing was taken.
+    pub fn new(limits: Limits, now: Ns) -> Reclaimer {
+        Reclaimer {
+            brake: Brake::new(limits, now),
+            found: Found::default(),
+            found_at: now,
+            asked_pages: 0.0,
+            forgotten_at: now,
+            next_at: now,
+            refaults_at_first: None,
+            refaults: 0,
+            cannot_be_asked: false,
+            is_active: false,
+            waiting: None,
+            asked: Bytes(0),
+            left_pages: 0,
+            cpu_ns: 0,
+        }
+    }
+
+    /// Applies these limits. The brake begins anew if they are others.
+    pub fn set_limits(&mut self, limits: Limits, now: Ns) {
+        if self.brake.limits() != limits {
+            self.brake = Brake::new(limits, now);
+        }
+    }
+
+    /// The age from which on a page is idle at present.
+    pub fn age_ns(&self) -> Ns {
+        self.brake.next_age_ns()
+    }
+
+    /// Takes in what was found idle at this age, with so much memory free.
+    pub fn found(&mut self, found: Found, (marks, free_pct): (Option<Watermarks>, f64), now: Ns) {
+        self.forget(now);
+        self.is_active = marks.is_none_or(|marks| marks.is_active(self.is_active, free_pct));
+        let stays = found.stays.or((!self.is_active).then_some(Stays::Watermarks));
+        (self.found, self.found_at) = (Found { stays, ..found }, now);
+    }
+
+    /// Forgets what was asked for an age ago.
+    fn forget(&mut self, now: Ns) {
+        let passed = now.saturating_sub(self.forgotten_at) as f64 / self.age_ns().max(1) as f64;
+        self.forgotten_at = now;
+        self.asked_pages = (self.asked_pages - passed * self.found.idle_pages as f64).max(0.0);
+    }
+
+    /// Whether it is time for a step, as far as is known without asking the kernel.
+    pub fn is_due(&self, now: Ns) -> bool {
+        let is_fresh = now.saturating_sub(self.found_at) <= FRESH;
+        self.stays().is_none_or(|why| why == Stays::Refaults)
+            && now >= self.next_at
+            && is_fresh
+            && self.found.idle_pages > 0
+    }
+
+    /// Nothing can be asked of this cgroup.
+    pub fn cannot_be_asked(&mut self) {
+        self.cannot_be_asked = true;
+    }
+
+    /// Something holds it up until then.
+    pub fn wait(&mut self, why: Wait, until: Ns) {
+        (self.waiting, self.next_at) = (Some(why), until);
+    }
+
+    /// How much to ask for now, from what the kernel counts of the cgroup. `None`: nothing.
+    pub fn step(&mut self, counts: ReclaimCounts, now: Ns) -> Option<Bytes> {
+        (self.waiting, self.next_at) = (None, now + BETWEEN);
+        self.come_back(counts, now);
+        self.brake.age_ns()?;
+        self.forget(now);
+        let most = (counts.file.0 / PAGE_SIZE) as f64;
+        let pages = (self.found.idle_pages as f64 - self.asked_pages).min(most).min(LARGEST_STEP);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and small")]
+        (pages >= SMALLEST_STEP).then_some(Bytes(pages as u64 * PAGE_SIZE))
+    }
+
+    fn come_back(&mut self, counts: ReclaimCounts, now: Ns) {
+        let before = *self.refaults_at_first.get_or_insert(counts.refaulted_file_pages);
+        let all = counts.refaulted_file_pages.saturating_sub(before);
+        self.brake.note(all.saturating_sub(self.refaults), self.found.working_set_pages, now);
+        self.refaults = all;
+    }
+
+    /// Takes in the result of a step.
+    pub fn taken(&mut self, taken: Taken, now: Ns) {
+        let asked_pages = taken.asked.0 / PAGE_SIZE;
+        self.asked_pages += asked_pages as f64;
+        self.asked = Bytes(self.asked.0 + taken.asked.0);
+        self.left_pages += taken.left_pages;
+        self.cpu_ns += taken.cpu_ns;
+        // There is not much that it could take, or would.
+        let rest = if taken.left_pages < asked_pages / 4 { REST } else { BETWEEN };
+        self.next_at = now + rest;
+    }
+
+    fn stays(&self) -> Option<Stays> {
+        let refaults = self.brake.age_ns().is_none().then_some(Stays::Refaults);
+        self.found.stays.or(self.cannot_be_asked.then_some(Stays::CannotBeAsked)).or(refaults)
+    }
+
+    /// What is reported of it.
+    pub fn status(&self, cgroup: &str) -> ReclaimStatus {
+        ReclaimStatus {
+            cgroup: cgroup.to_owned(),
+            min_idle_ns: self.age_ns(),
+            idle_bytes: self.found.idle_pages * PAGE_SIZE,
+            asked_bytes: self.asked.0,
+            left_bytes: self.left_pages * PAGE_SIZE,
+            refaulted_bytes: self.refaults * PAGE_SIZE,
+            cpu_ns: self.cpu_ns,
+            stays: self.stays(),
+            waiting: self.waiting.map(Named::Known),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: Ns = 1_000_000_000;
+    const LIMITS: Limits = Limits { min_idle_ns: 100 * S, max_refaults_pct: 0.2 };
+    const FILE: Bytes = Bytes(1 << 30);
+
+    const ANY: (Option<Watermarks>, f64) = (None, 50.0);
+
+    fn counts(refaulted_file_pages: u64) -> ReclaimCounts {
+        ReclaimCounts { file: FILE, stolen_pages: 0, refaulted_file_pages }
+    }
+
+    fn idle(idle_pages: u64) -> Found {
+        Found { idle_pages, working_set_pages: 100_000, stays: None }
+    }
+
+    /// Steps once a second while something is asked for, and gets so many of four pages. Returns what was asked for, in pages.
+    fn run(reclaimer: &mut Reclaimer, seconds: std::ops::Range<u64>, found: Found, of_four: u64) -> u64 {
+        let mut asked = 0;
+        for second in seconds {
+            let now = second * S;
+            reclaimer.found(found, ANY, now);
+            if !reclaimer.is_due(now) {
+                continue;
+            }
+            if let Some(bytes) = reclaimer.step(counts(7), now) {
+                let pages = bytes.0 / PAGE_SIZE;
+                reclaimer.taken(Taken { asked: bytes, left_pages: pages * of_four / 4, cpu_ns: 1 }, now);
+                asked += pages;
+            }
+        }
+        asked
+    }
+
+    #[test]
+    fn what_is_idle_is_asked_for_once_in_an_age_though_it_still_looks_idle() {
+        let mut reclaimer = Reclaimer::new(LIMITS, 0);
+        let first = run(&mut reclaimer, 1..20, idle(20_000), 4);
+        // Some is forgotten meanwhile: a fifth of an age.
+        assert!((20_000..=24_000).contains(&first), "{first}");
+        let next = run(&mut reclaimer, 20..120, idle(20_000), 4);
+        assert!((19_000..=21_000).contains(&next), "{next} in the next age");
+        assert_eq!(run(&mut reclaimer, 120..130, idle(200), 4), 0, "too little to ask for");
+        let status = reclaimer.status("/a");
+        assert_eq!((status.idle_bytes, status.left_bytes), (200 * PAGE_SIZE, status.asked_bytes));
+    }
+
+    #[test]
+    fn a_step_is_small_and_no_more_than_there_is() {
+        let mut reclaimer = Reclaimer::new(LIMITS, 0);
+        reclaimer.found(idle(1_000_000), ANY, S);
+        assert_eq!(reclaimer.step(counts(0), S), Some(Bytes(16 << 20)));
+        let little = ReclaimCounts { file: Bytes(2 << 20), ..counts(0) };
+        assert_eq!(reclaimer.step(little, 2 * S), Some(Bytes(2 << 20)));
+        assert_eq!(reclaimer.step(ReclaimCounts { file: Bytes(4096), ..counts(0) }, 3 * S), None);
+    }
+
+    #[test]
+    fn refaults_stop_it_and_the_age_doubles() {
+        let mut reclaimer = Reclaimer::new(LIMITS, 0);
+        reclaimer.found(idle(100_000), ANY, 60 * S);
+        assert!(reclaimer.step(counts(500), 60 * S).is_some(), "what came back before is not counted");
+        reclaimer.found(idle(100_000), ANY, 61 * S);
+        assert!(reclaimer.is_due(61 * S));
+        assert_eq!(reclaimer.step(counts(500 + 5000), 61 * S), None);
+        assert_eq!((reclaimer.status("/a").stays, reclaimer.age_ns()), (Some(Stays::Refaults), 200 * S));
+        assert!(reclaimer.is_due(62 * S), "what comes back is still counted, or it would never go on");
+        assert_eq!(reclaimer.status("/a").refaulted_bytes, 5000 * PAGE_SIZE);
+    }
+
+    #[test]
+    fn where_little_is_to_be_had_it_rests() {
+        let mut reclaimer = Reclaimer::new(LIMITS, 0);
+        let asked = run(&mut reclaimer, 1..60, idle(1_000_000), 0);
+        assert_eq!(asked, 4096, "once in a minute");
+    }
+
+    #[test]
+    fn old_counts_a_wait_and_a_reason_hold_it_up() {
+        let mut reclaimer = Reclaimer::new(LIMITS, 0);
+        reclaimer.found(idle(1_000_000), ANY, S);
+        assert!(reclaimer.is_due(S) && !reclaimer.is_due(S + FRESH + 1));
+        reclaimer.wait(Wait::Pressure, 3 * S);
+        assert!(!reclaimer.is_due(2 * S) && reclaimer.is_due(3 * S));
+        assert_eq!(reclaimer.status("/a").waiting, Some(Named::Known(Wait::Pressure)));
+        reclaimer.found(Found { stays: Some(Stays::Unwatched), ..idle(1_000_000) }, ANY, 4 * S);
+        assert!(!reclaimer.is_due(4 * S));
+        reclaimer.found(idle(1_000_000), ANY, 5 * S);
+        let marks = Watermarks { high: 50.0, mid: 40.0, low: 5.0 };
+        reclaimer.found(idle(1_000_000), (Some(marks), 51.0), 5 * S);
+        assert_eq!((reclaimer.is_due(5 * S), reclaimer.status("/a").stays), (false, Some(Stays::Watermarks)));
+        reclaimer.found(idle(1_000_000), (Some(marks), 39.0), 5 * S);
+        assert!(reclaimer.is_due(5 * S));
+        reclaimer.cannot_be_asked();
+        assert_eq!((reclaimer.is_due(5 * S), reclaimer.status("/a").stays), (false, Some(Stays::CannotBeAsked)));
+    }
+}

@@ -1,0 +1,265 @@
+//! Asks the kernel, cgroup by cgroup, within the budget of CPU and the guards of pressure.
+//!
+//! The kernel answers when it is done, and until then this thread can do nothing else. So it is not the thread that watches, nor the one that serves hints,
+//! each of which has to be on time. What to ask for is decided in the state, under its lock; the calls are made without it.
+
+use super::AskMachine;
+use super::reclaimer::Taken;
+use crate::action::Guard;
+use crate::budgets::{Budgets, Wait};
+use crate::guards::{HostGuard, RECHECK_INTERVAL};
+use crate::state::{Shared, lock};
+use isotherm_heat::{Bucket, Ns};
+use isotherm_sys::proc::Cgroup;
+use isotherm_units::Bytes;
+use std::collections::BTreeMap;
+
+/// Pressure is a reason to leave host and cgroup alone: what is read again later adds to it.
+const GUARDS: &[Guard] = &[Guard::Pressure, Guard::Io];
+/// Until it is looked again whether a cgroup is due.
+const IDLE: Ns = 200_000_000;
+/// Until the budget of CPU is looked at again.
+const CPU_WAIT: Ns = 100_000_000;
+
+/// The worker.
+#[derive(Debug)]
+pub struct Worker<M> {
+    machine: M,
+    cpu: Bucket,
+    cpu_pct: f64,
+    host: HostGuard,
+    /// Cgroups that were asked whether they can be asked, by path.
+    askable: BTreeMap<String, bool>,
+}
+
+/// When to come again, and what to tell the user, if anything.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Turn {
+    /// When to come again.
+    pub until: Ns,
+    /// Why a cgroup cannot be asked. Told once for each.
+    pub fault: Option<String>,
+}
+
+impl<M: AskMachine> Worker<M> {
+    /// A worker that has asked nothing yet.
+    pub fn new(machine: M, now: Ns) -> Worker<M> {
+        let cpu_pct = Budgets::default().cpu_pct;
+        let cpu = Bucket::new(cpu_pct, 1.0, now);
+        Worker { machine, cpu, cpu_pct, host: HostGuard::default(), askable: BTreeMap::new() }
+    }
+
+    /// Asks one cgroup, if one is due.
+    pub fn turn(&mut self, shared: &Shared, now: Ns) -> Turn {
+        let again = |until| Turn { until, fault: None };
+        let (due, budgets) = {
+            let mut state = lock(shared);
+            (state.reclaim_due(now), state.budgets())
+        };
+        let Some(cgroup) = due else { return again(now + IDLE) };
+        if self.cpu_pct.total_cmp(&budgets.cpu_pct).is_ne() {
+            (self.cpu, self.cpu_pct) = (Bucket::new(budgets.cpu_pct, 1.0, now), budgets.cpu_pct);
+        }
+        if self.cpu.available_ns(now) < 0.0 {
+            return again(now + CPU_WAIT);
+        }
+        let began = self.machine.cpu_ns();
+        let fault = self.serve(shared, &cgroup, &budgets, now);
+        self.cpu.spend(self.machine.cpu_ns().saturating_sub(began) as f64);
+        Turn { until: now, fault }
+    }
+
+    /// One step of a cgroup that is due.
+    fn serve(&mut self, shared: &Shared, cgroup: &Cgroup, budgets: &Budgets, now: Ns) -> Option<String> {
+        if let Some((why, until)) = self.held_up(cgroup, budgets, now) {
+            lock(shared).reclaim_waits(cgroup, why, until);
+            return None;
+        }
+        if let Err(fault) = self.check(cgroup) {
+            lock(shared).cannot_reclaim(cgroup);
+            return fault;
+        }
+        let Some(before) = self.machine.counts(cgroup) else {
+            lock(shared).cannot_reclaim(cgroup);
+            return None;
+        };
+        let asked = lock(shared).reclaim_step(cgroup, before, now)?;
+        let began = self.machine.cpu_ns();
+        // A cgroup that has gone meanwhile is no fault: it is forgotten with its processes.
+        let fault = self.machine.ask(cgroup, asked).err().filter(|error| !error.is_gone());
+        let after = self.machine.counts(cgroup).unwrap_or(before);
+        let left_pages = after.stolen_pages.saturating_sub(before.stolen_pages);
+        let cpu_ns = self.machine.cpu_ns().saturating_sub(began);
+        lock(shared).reclaimed(cgroup, Taken { asked, left_pages, cpu_ns }, now);
+        fault.map(|error| error.to_string())
+    }
+
+    /// What forbids asking now, and until when.
+    fn held_up(&mut self, cgroup: &Cgroup, budgets: &Budgets, now: Ns) -> Option<(Wait, Ns)> {
+        if self.host.is_due(now) {
+            let state = self.machine.host();
+            self.host.note(state, now);
+        }
+        if let Some((until, why)) = self.host.wait(GUARDS, budgets) {
+            return Some((why, until));
+        }
+        let is_pressed = self.machine.pressure_pct(cgroup).is_some_and(|percent| percent > budgets.pressure_pct);
+        is_pressed.then_some((Wait::CgroupPressure, now + RECHECK_INTERVAL))
+    }
+
+    /// Whether a cgroup can be asked at all. If not: why, the first time.
+    fn check(&mut self, cgroup: &Cgroup) -> Result<(), Option<String>> {
+        match self.askable.get(&cgroup.path) {
+            Some(true) => Ok(()),
+            Some(false) => Err(None),
+            None => {
+                let asked = self.machine.ask(cgroup, Bytes(0));
+                self.askable.insert(cgroup.path.clone(), asked.is_ok());
+                asked.map_err(|error| {
+                    Some(format!(
+                        "files of the cgroup {} stay: {error} (reclaim needs Linux 6.11, cgroup v2, and write access to memory.reclaim)",
+                        cgroup.path
+                    ))
+                })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collapse::Rules;
+    use crate::machine::HostState;
+    use crate::page_out::brake::Limits;
+    use crate::reclaim::reclaimer::Found;
+    use crate::state::State;
+    use isotherm_sys::proc::{CgroupKind, Error, ReclaimCounts};
+    use std::io;
+    use std::path::PathBuf;
+    use std::sync::{Arc, Mutex};
+
+    const S: Ns = 1_000_000_000;
+    const LIMITS: Limits = Limits { min_idle_ns: 60 * S, max_refaults_pct: 0.2 };
+
+    /// Gives all that is asked for, unless it cannot be asked.
+    #[derive(Debug, Default)]
+    struct Fake {
+        asked: Vec<Bytes>,
+        counts: ReclaimCounts,
+        cannot: bool,
+        pressure_pct: f64,
+        host: HostState,
+        cpu_ns: Ns,
+        /// For each question.
+        takes_ns: Ns,
+    }
+
+    impl AskMachine for Fake {
+        fn host(&mut self) -> HostState {
+            self.host
+        }
+
+        fn pressure_pct(&mut self, _: &Cgroup) -> Option<f64> {
+            Some(self.pressure_pct)
+        }
+
+        fn counts(&mut self, _: &Cgroup) -> Option<ReclaimCounts> {
+            Some(self.counts)
+        }
+
+        fn ask(&mut self, cgroup: &Cgroup, bytes: Bytes) -> Result<(), Error> {
+            if self.cannot {
+                let source = io::Error::from_raw_os_error(22);
+                return Err(Error::Io { path: cgroup.dir.clone(), source });
+            }
+            self.asked.push(bytes);
+            self.counts.stolen_pages += bytes.pages();
+            self.cpu_ns += self.takes_ns;
+            Ok(())
+        }
+
+        fn cpu_ns(&mut self) -> Ns {
+            self.cpu_ns
+        }
+    }
+
+    fn cgroup() -> Cgroup {
+        Cgroup { kind: CgroupKind::Unified, dir: PathBuf::from("/sys/fs/cgroup/a"), path: "/a".into() }
+    }
+
+    fn scene(fake: Fake) -> (Worker<Fake>, Shared) {
+        let counts = ReclaimCounts { file: Bytes(1 << 30), ..fake.counts };
+        let shared: Shared = Arc::new(Mutex::new(State::new(Rules::default(), Budgets::default())));
+        (Worker::new(Fake { counts, ..fake }, 0), shared)
+    }
+
+    /// Each second, with 64 MiB of idle files. Returns what there was to tell.
+    fn run(worker: &mut Worker<Fake>, shared: &Shared, seconds: std::ops::Range<u64>) -> Vec<String> {
+        let mut told = Vec::new();
+        for second in seconds {
+            let now = second * S;
+            {
+                let mut state = lock(shared);
+                state.reclaim_age(&cgroup(), LIMITS, now);
+                let found = Found { idle_pages: 16_384, working_set_pages: 100_000, stays: None };
+                state.found_idle_files(&cgroup(), found, None, now);
+            }
+            let mut turn = worker.turn(shared, now);
+            told.extend(turn.fault.take());
+            while turn.until <= now {
+                turn = worker.turn(shared, now);
+                told.extend(turn.fault.take());
+            }
+        }
+        told
+    }
+
+    #[test]
+    fn idle_files_are_asked_for_in_steps_and_what_has_left_is_read_back() {
+        let (mut worker, shared) = scene(Fake::default());
+        assert_eq!(run(&mut worker, &shared, 1..6), Vec::<String>::new());
+        let steps = [0, 16 << 20, 16 << 20, 16 << 20, 16 << 20].map(Bytes);
+        assert_eq!(worker.machine.asked[..5], steps, "first whether it can be asked, and no more than is idle");
+        let status = serde_json::to_value(lock(&shared).status()).unwrap();
+        let of = &status["cgroups"][0];
+        assert_eq!((&of["cgroup"], &of["idle_bytes"]), (&"/a".into(), &(64 << 20).into()), "{status:#}");
+        assert_eq!(of["left_bytes"], of["asked_bytes"]);
+    }
+
+    #[test]
+    fn a_cgroup_that_cannot_be_asked_is_told_once() {
+        let (mut worker, shared) = scene(Fake { cannot: true, ..Fake::default() });
+        let told = run(&mut worker, &shared, 1..6);
+        assert!(told.len() == 1 && told[0].contains("/a") && told[0].contains("6.11"), "{told:?}");
+        let status = serde_json::to_value(lock(&shared).status()).unwrap();
+        assert_eq!(status["cgroups"][0]["stays"], "cannot-be-asked", "{status:#}");
+    }
+
+    #[test]
+    fn under_pressure_nothing_is_asked_for() {
+        let pressed = HostState { io_pressure_pct: Some(31.0), ..HostState::default() };
+        for (fake, why) in [
+            (Fake { pressure_pct: 11.0, ..Fake::default() }, "cgroup-pressure"),
+            (Fake { host: pressed, ..Fake::default() }, "io-pressure"),
+        ] {
+            let (mut worker, shared) = scene(fake);
+            run(&mut worker, &shared, 1..6);
+            assert_eq!(worker.machine.asked, []);
+            let status = serde_json::to_value(lock(&shared).status()).unwrap();
+            assert_eq!(status["cgroups"][0]["waiting"], why, "{status:#}");
+            (worker.machine.pressure_pct, worker.machine.host) = (9.0, HostState::default());
+            run(&mut worker, &shared, 6..8);
+            assert!(!worker.machine.asked.is_empty(), "{why}");
+        }
+    }
+
+    #[test]
+    fn it_keeps_to_its_share_of_a_cpu() {
+        // 10% of a CPU are 100 ms a second, and a credit of 100 ms.
+        let (mut worker, shared) = scene(Fake { takes_ns: S / 2, ..Fake::default() });
+        run(&mut worker, &shared, 1..21);
+        let asked = worker.machine.asked.len() as u64;
+        assert!((3..=5).contains(&asked), "{asked} times half a second in 20 seconds");
+    }
+}

@@ -1,0 +1,133 @@
+//! The part of the state that takes idle files from memory cgroups: which, how much of each, and what came of it.
+//!
+//! The caller counts what is idle ([`State::found_idle_files`]), every few seconds. The thread of [`crate::reclaim::worker`] asks for it.
+
+use super::State;
+use crate::budgets::{Budgets, Wait};
+use crate::page_out::brake::Limits;
+use crate::page_out::watermarks::Watermarks;
+use crate::reclaim::reclaimer::{Found, ReclaimStatus, Reclaimer, Taken};
+use isotherm_heat::{Ns, TargetId};
+use isotherm_sys::proc::{Cgroup, ReclaimCounts};
+use isotherm_units::Bytes;
+use std::collections::BTreeMap;
+
+/// Cgroups by path.
+#[derive(Debug, Default)]
+pub(super) struct Reclaims {
+    of: BTreeMap<String, (Cgroup, Reclaimer)>,
+    /// The one that was served last. Those after it come first.
+    last: String,
+}
+
+impl Reclaims {
+    fn of(&mut self, cgroup: &Cgroup) -> Option<&mut Reclaimer> {
+        self.of.get_mut(&cgroup.path).map(|(_, reclaimer)| reclaimer)
+    }
+
+    pub(super) fn status(&self) -> Vec<ReclaimStatus> {
+        self.of.iter().map(|(path, (_, reclaimer))| reclaimer.status(path)).collect()
+    }
+}
+
+impl State {
+    /// The budgets in force.
+    pub fn budgets(&self) -> Budgets {
+        self.budgets
+    }
+
+    /// The limits and watermarks of the scheme that takes idle files of this process's cgroup, if one does.
+    pub fn reclaims(&self, process: TargetId) -> Option<(Limits, Option<Watermarks>)> {
+        self.actions.get(&process)?.reclaims
+    }
+
+    /// The age from which on files of a cgroup are idle at present.
+    pub fn reclaim_age(&mut self, cgroup: &Cgroup, limits: Limits, now: Ns) -> Ns {
+        let new = || (cgroup.clone(), Reclaimer::new(limits, now));
+        let (_, reclaimer) = self.reclaims.of.entry(cgroup.path.clone()).or_insert_with(new);
+        // The settings may have been read again.
+        reclaimer.set_limits(limits, now);
+        reclaimer.age_ns()
+    }
+
+    /// Takes in what is idle in a cgroup.
+    pub fn found_idle_files(&mut self, cgroup: &Cgroup, found: Found, marks: Option<Watermarks>, now: Ns) {
+        let free_pct = self.free_pct;
+        if let Some(reclaimer) = self.reclaims.of(cgroup) {
+            reclaimer.found(found, (marks, free_pct), now);
+        }
+    }
+
+    /// Forgets cgroups that are not among these: no process of theirs is left, or no scheme is for them.
+    pub fn keep_cgroups(&mut self, is_kept: impl Fn(&str) -> bool) {
+        self.reclaims.of.retain(|path, _| is_kept(path));
+    }
+
+    /// The next cgroup to ask, in turn.
+    pub fn reclaim_due(&mut self, now: Ns) -> Option<Cgroup> {
+        let Reclaims { of, last } = &self.reclaims;
+        let due = |(_, (_, reclaimer)): &(&String, &(Cgroup, Reclaimer))| reclaimer.is_due(now);
+        let after = of.range::<String, _>((std::ops::Bound::Excluded(last), std::ops::Bound::Unbounded));
+        let (path, (cgroup, _)) = after.chain(of.range(..=last.clone())).find(due)?;
+        let (path, cgroup) = (path.clone(), cgroup.clone());
+        self.reclaims.last = path;
+        Some(cgroup)
+    }
+
+    /// How much to ask for now. `None`: nothing.
+    pub fn reclaim_step(&mut self, cgroup: &Cgroup, counts: ReclaimCounts, now: Ns) -> Option<Bytes> {
+        self.reclaims.of(cgroup)?.step(counts, now)
+    }
+
+    /// Takes in the result.
+    pub fn reclaimed(&mut self, cgroup: &Cgroup, taken: Taken, now: Ns) {
+        if let Some(reclaimer) = self.reclaims.of(cgroup) {
+            reclaimer.taken(taken, now);
+        }
+    }
+
+    /// Something holds a cgroup up until then.
+    pub fn reclaim_waits(&mut self, cgroup: &Cgroup, why: Wait, until: Ns) {
+        if let Some(reclaimer) = self.reclaims.of(cgroup) {
+            reclaimer.wait(why, until);
+        }
+    }
+
+    /// A cgroup cannot be asked.
+    pub fn cannot_reclaim(&mut self, cgroup: &Cgroup) {
+        if let Some(reclaimer) = self.reclaims.of(cgroup) {
+            reclaimer.cannot_be_asked();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collapse::Rules;
+    use isotherm_sys::proc::CgroupKind;
+    use std::path::PathBuf;
+
+    const S: Ns = 1_000_000_000;
+    const LIMITS: Limits = Limits { min_idle_ns: 60 * S, max_refaults_pct: 0.2 };
+
+    fn cgroup(path: &str) -> Cgroup {
+        Cgroup { kind: CgroupKind::Unified, dir: PathBuf::from("/sys/fs/cgroup").join(&path[1..]), path: path.into() }
+    }
+
+    #[test]
+    fn cgroups_are_asked_in_turn_and_forgotten_with_their_processes() {
+        let mut state = State::new(Rules::default(), Budgets::default());
+        let found = Found { idle_pages: 1 << 20, working_set_pages: 1 << 20, stays: None };
+        for path in ["/a", "/b", "/c"] {
+            assert_eq!(state.reclaim_age(&cgroup(path), LIMITS, S), 60 * S);
+            state.found_idle_files(&cgroup(path), found, None, S);
+        }
+        let served: Vec<String> = (0..4).map(|_| state.reclaim_due(S).unwrap().path).collect();
+        assert_eq!(served, ["/a", "/b", "/c", "/a"]);
+        state.keep_cgroups(|path| path == "/b");
+        assert_eq!((state.reclaim_due(S).unwrap().path, state.reclaims.status().len()), ("/b".to_owned(), 1));
+        let longer = Limits { min_idle_ns: 90 * S, ..LIMITS };
+        assert_eq!(state.reclaim_age(&cgroup("/b"), longer, S), 90 * S, "the settings were read again");
+    }
+}

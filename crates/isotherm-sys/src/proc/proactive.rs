@@ -1,0 +1,99 @@
+//! Reclaim from a memory cgroup on request, before memory is short (`memory.reclaim`, v2), and what the kernel counts of it.
+//!
+//! The kernel chooses which pages leave, by its own lists. With `swappiness=0` it takes pages of files only, and anonymous memory stays;
+//! it understands that from Linux 6.11 on. How much has left is never believed: [`Cgroup::reclaim_counts`] is read before and after.
+
+use super::memcg::keyed;
+use super::{Cgroup, CgroupKind, Error, Result};
+use isotherm_units::Bytes;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+
+/// What the kernel counts for a memory cgroup, with all descendants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReclaimCounts {
+    /// Page cache of files, mapped or not. Not shared memory, which leaves for swap.
+    pub file: Bytes,
+    /// Pages that have left so far, for whatever reason.
+    pub stolen_pages: u64,
+    /// Pages of files that were read again so far, soon after they had left.
+    pub refaulted_file_pages: u64,
+}
+
+impl Cgroup {
+    /// What has left and come back so far; `None` where the cgroup does not report it (v1, the root, no memory controller).
+    pub fn reclaim_counts(&self) -> Result<Option<ReclaimCounts>> {
+        if self.kind != CgroupKind::Unified {
+            return Ok(None);
+        }
+        let Some((path, text)) = self.text("memory.stat")? else { return Ok(None) };
+        let value = |key| keyed(&path, &text, key);
+        let (file, stolen) = (value("file")?, value("pgsteal")?);
+        let (Some(file), Some(stolen_pages), Some(refaulted_file_pages)) =
+            (file, stolen, value("workingset_refault_file")?)
+        else {
+            return Ok(None);
+        };
+        let shmem = value("shmem")?.unwrap_or_default();
+        Ok(Some(ReclaimCounts { file: Bytes(file.saturating_sub(shmem)), stolen_pages, refaulted_file_pages }))
+    }
+
+    /// Asks the kernel to take so many bytes of files from it and from those below it. Returns when that is done, which may take long, or
+    /// when no more is to be had, which is no error. With 0 bytes nothing is done but to find out whether it can be asked: not on older
+    /// kernels (`EINVAL`), and not where its file is missing or read-only.
+    pub fn reclaim_file(&self, bytes: Bytes) -> Result<()> {
+        let path = self.dir.join("memory.reclaim");
+        let written = OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .and_then(|mut file| file.write_all(format!("{} swappiness=0", bytes.0).as_bytes()));
+        match written {
+            // Some has left, or none.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            // Linux before 5.19.
+            Err(source) if source.kind() == io::ErrorKind::NotFound && self.dir.is_dir() => {
+                Err(Error::Io { path, source })
+            }
+            done => done.map_err(|error| Error::from_io(&path, error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use tempfile::TempDir;
+
+    const STAT: &str = "anon 4096\nfile 40960\nshmem 8192\npgscan 9\npgsteal 7\nworkingset_refault_anon 5\nworkingset_refault_file 3\n";
+
+    fn cgroup(kind: CgroupKind, stat: &str) -> (TempDir, Cgroup) {
+        let dir = TempDir::new().unwrap();
+        fs::write(dir.path().join("memory.stat"), stat).unwrap();
+        let cgroup = Cgroup { kind, dir: dir.path().to_owned(), path: "/a".to_owned() };
+        (dir, cgroup)
+    }
+
+    #[test]
+    fn what_has_left_and_come_back_is_counted_without_shared_memory() {
+        let (_dir, v2) = cgroup(CgroupKind::Unified, STAT);
+        let counts = ReclaimCounts { file: Bytes(32768), stolen_pages: 7, refaulted_file_pages: 3 };
+        assert_eq!(v2.reclaim_counts().unwrap(), Some(counts));
+        let (_dir, v1) = cgroup(CgroupKind::MemoryV1, STAT);
+        assert_eq!(v1.reclaim_counts().unwrap(), None);
+        let (_dir, old) = cgroup(CgroupKind::Unified, "anon 4096\nfile 40960\n");
+        assert_eq!(old.reclaim_counts().unwrap(), None);
+        let (_dir, wrong) = cgroup(CgroupKind::Unified, "file 1\npgsteal many\nworkingset_refault_file 3\n");
+        assert!(wrong.reclaim_counts().is_err());
+    }
+
+    #[test]
+    fn files_are_asked_for_and_a_cgroup_that_cannot_be_asked_is_an_error() {
+        let (dir, v2) = cgroup(CgroupKind::Unified, STAT);
+        let error = v2.reclaim_file(Bytes(0)).unwrap_err();
+        assert!(error.to_string().contains("memory.reclaim"), "{error}");
+        fs::write(dir.path().join("memory.reclaim"), "").unwrap();
+        v2.reclaim_file(Bytes(1 << 20)).unwrap();
+        assert_eq!(fs::read_to_string(dir.path().join("memory.reclaim")).unwrap(), "1048576 swappiness=0");
+    }
+}

@@ -1,0 +1,143 @@
+//! Takes idle files from memory cgroups: every few seconds, for each cgroup that a scheme names.
+//!
+//! This counts what is idle in the processes of a cgroup, as the monitor knows it. The state decides how much to ask for
+//! ([`isotherm_schemes::state::State`]), and a thread of its own asks ([`isotherm_schemes::reclaim::worker`]).
+
+use super::args::RunArgs;
+use super::config::Config;
+use super::page_out::{MINUTE, unfit_for_idle};
+use crate::args::usage::Usage;
+use crate::output;
+use isotherm_heat::{Clock, Ns, Snapshot, TargetHeat, TargetId};
+use isotherm_monitor::Monitor;
+use isotherm_schemes::page_out::brake::Limits;
+use isotherm_schemes::page_out::keeper::{SEARCH, Stays};
+use isotherm_schemes::page_out::watermarks::Watermarks;
+use isotherm_schemes::reclaim::Asker;
+use isotherm_schemes::reclaim::idle::IdleFiles;
+use isotherm_schemes::reclaim::reclaimer::Found;
+use isotherm_schemes::reclaim::worker::Worker;
+use isotherm_schemes::state::{Shared, lock};
+use isotherm_sys::clock;
+use isotherm_sys::proc::{Cgroup, CgroupKind, Cgroups, Proc};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Scope;
+use std::time::Duration;
+
+/// The longest sleep of the thread, so that it ends soon after the rest.
+const LONGEST_SLEEP: Duration = Duration::from_millis(200);
+
+/// Refuses settings with which memory that is in use may look idle.
+pub fn check(args: &RunArgs, config: &Config) -> Result<(), Usage> {
+    let unfit = unfit_for_idle(args, config).filter(|_| config.reclaims());
+    unfit.map_or(Ok(()), |why| Err(Usage(format!("a scheme reclaims: {why}"))))
+}
+
+/// Starts the thread that asks, if a scheme says so.
+pub fn start<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    is_asked: bool,
+    (shared, dry_run): (&'scope Shared, bool),
+    over: &'scope AtomicBool,
+) {
+    if is_asked {
+        scope.spawn(move || work(shared, dry_run, || over.load(Ordering::Relaxed)));
+    }
+}
+
+fn work(shared: &Shared, dry_run: bool, is_over: impl Fn() -> bool) {
+    let mut worker = Worker::new(Asker::new(dry_run), clock::monotonic_ns());
+    while !is_over() {
+        let now = clock::monotonic_ns();
+        let turn = worker.turn(shared, now);
+        if let Some(fault) = turn.fault {
+            output::warn(fault);
+        }
+        std::thread::sleep(Duration::from_nanos(turn.until.saturating_sub(now)).min(LONGEST_SLEEP));
+    }
+}
+
+/// A cgroup of which a scheme takes idle files, with those of its processes that are watched.
+struct Asked<'a> {
+    cgroup: Cgroup,
+    limits: Limits,
+    watermarks: Option<Watermarks>,
+    targets: Vec<&'a TargetHeat>,
+}
+
+/// Counts idle files.
+#[derive(Debug, Default)]
+pub struct Counting {
+    cgroups: Option<Cgroups>,
+    counted_at: Ns,
+}
+
+impl Counting {
+    /// Counts what is idle, if it is time. What something else has cleared the accessed bits of may look idle.
+    pub fn step(
+        &mut self,
+        (shared, proc): (&Shared, &Proc),
+        monitor: &Monitor<Box<dyn Clock>>,
+        snapshot: &Snapshot,
+        others_clear: &BTreeMap<TargetId, Ns>,
+    ) {
+        let now = clock::monotonic_ns();
+        if now.saturating_sub(self.counted_at) < SEARCH {
+            return;
+        }
+        self.counted_at = now;
+        let asked = self.asked(shared, proc, snapshot);
+        lock(shared).keep_cgroups(|path| asked.contains_key(path));
+        for Asked { cgroup, limits, watermarks, targets } in asked.into_values() {
+            let min_idle_ns = lock(shared).reclaim_age(&cgroup, limits, now);
+            let stays = stays(&cgroup, &targets, monitor, others_clear);
+            let found = Found { stays, ..found(&targets, monitor, min_idle_ns) };
+            lock(shared).found_idle_files(&cgroup, found, watermarks, clock::monotonic_ns());
+        }
+    }
+
+    /// The cgroups that are asked, by path.
+    fn asked<'a>(&mut self, shared: &Shared, proc: &Proc, snapshot: &'a Snapshot) -> BTreeMap<String, Asked<'a>> {
+        let cgroups = self.cgroups.get_or_insert_with(|| proc.cgroups().unwrap_or_default());
+        let mut asked: BTreeMap<String, Asked<'a>> = BTreeMap::new();
+        for target in snapshot.targets.iter().filter(|target| !target.exited) {
+            let Some((limits, watermarks)) = lock(shared).reclaims(target.id) else { continue };
+            let Ok(membership) = proc.membership(target.id.pid) else { continue };
+            let Some(cgroup) = cgroups.of(&membership).filter(|cgroup| cgroup.kind == CgroupKind::Unified) else {
+                continue;
+            };
+            let new = || Asked { cgroup: cgroup.clone(), limits, watermarks, targets: Vec::new() };
+            asked.entry(cgroup.path.clone()).or_insert_with(new).targets.push(target);
+        }
+        asked
+    }
+}
+
+/// Why nothing of a cgroup may leave, if so.
+fn stays(
+    cgroup: &Cgroup,
+    targets: &[&TargetHeat],
+    monitor: &Monitor<Box<dyn Clock>>,
+    others_clear: &BTreeMap<TargetId, Ns>,
+) -> Option<Stays> {
+    if targets.iter().any(|target| others_clear.contains_key(&target.id)) {
+        return Some(Stays::ClearedByOthers);
+    }
+    let is_known = |pid: &u32| targets.iter().any(|target| target.id.pid == *pid) && monitor.pages_of(*pid).is_some();
+    let all_known = cgroup.processes().is_ok_and(|pids| pids.iter().all(is_known));
+    (!all_known).then_some(Stays::Unwatched)
+}
+
+/// What is idle in these processes.
+fn found(targets: &[&TargetHeat], monitor: &Monitor<Box<dyn Clock>>, min_idle_ns: Ns) -> Found {
+    let idle = |target: &&TargetHeat| {
+        let pages = monitor.pages_of(target.id.pid)?;
+        Some(IdleFiles::of(pages, monitor.mappings_of(target.id.pid)?, min_idle_ns, monitor.now()))
+    };
+    Found {
+        idle_pages: targets.iter().filter_map(idle).fold(IdleFiles::default(), IdleFiles::and).pages(),
+        working_set_pages: targets.iter().map(|target| target.temperature.within_ns(MINUTE)).sum(),
+        stays: None,
+    }
+}
