@@ -1,7 +1,8 @@
 //! How much of a memory cgroup to ask for next.
 //!
 //! What is idle is asked for once in the age that makes it idle, and not again and again: the kernel may have taken other pages than those,
-//! of files that nobody maps, and what is idle still looks so. Each step is small, so that the brake acts in time. The brake is that of
+//! of files that nobody maps, and what is idle still looks so. What has become less since the last count does not stand against the next.
+//! Each step is small, so that the brake acts in time. The brake is that of
 //! paging out ([`Brake`]), fed with the refaults of files that the kernel counts for the cgroup. Some of them may have other causes,
 //! such as a limit of the cgroup; then, too, less should leave.
 
@@ -79,9 +80,11 @@ pub struct Reclaimer {
     brake: Brake,
     found: Found,
     found_at: Ns,
-    /// Pages asked for within the last age. They are forgotten at the rate at which as many as are idle would be.
-    asked_pages: f64,
-    forgotten_at: Ns,
+    /// Pages asked for since idle ones were counted. Those that have left are still in that count.
+    asked_since: f64,
+    /// Pages asked for before, within the last age, for which no idle ones have left. They are forgotten at the rate at which as many as are
+    /// idle would be.
+    asked_in_vain: f64,
     next_at: Ns,
     refaults_at_first: Option<u64>,
     refaults: u64,
@@ -101,8 +104,8 @@ impl Reclaimer {
             brake: Brake::new(limits, now),
             found: Found::default(),
             found_at: now,
-            asked_pages: 0.0,
-            forgotten_at: now,
+            asked_since: 0.0,
+            asked_in_vain: 0.0,
             next_at: now,
             refaults_at_first: None,
             refaults: 0,
@@ -129,17 +132,18 @@ impl Reclaimer {
 
     /// Takes in what was found idle at this age, with so much memory free.
     pub fn found(&mut self, found: Found, (marks, free_pct): (Option<Watermarks>, f64), now: Ns) {
-        self.forget(now);
+        self.forget(found.idle_pages, now);
         self.is_active = marks.is_none_or(|marks| marks.is_active(self.is_active, free_pct));
         let stays = found.stays.or((!self.is_active).then_some(Stays::Watermarks));
         (self.found, self.found_at) = (Found { stays, ..found }, now);
     }
 
-    /// Forgets what was asked for an age ago.
-    fn forget(&mut self, now: Ns) {
-        let passed = now.saturating_sub(self.forgotten_at) as f64 / self.age_ns().max(1) as f64;
-        self.forgotten_at = now;
-        self.asked_pages = (self.asked_pages - passed * self.found.idle_pages as f64).max(0.0);
+    /// Forgets what idle pages have left for, and what was asked for an age ago. So many are idle now.
+    fn forget(&mut self, idle_pages: u64, now: Ns) {
+        let left = self.found.idle_pages.saturating_sub(idle_pages) as f64;
+        let passed = now.saturating_sub(self.found_at) as f64 / self.age_ns().max(1) as f64;
+        let in_vain = self.asked_in_vain + self.asked_since - left - passed * idle_pages as f64;
+        (self.asked_since, self.asked_in_vain) = (0.0, in_vain.max(0.0));
     }
 
     /// Whether it is time for a step, as far as is known without asking the kernel.
@@ -166,9 +170,8 @@ impl Reclaimer {
         (self.waiting, self.next_at) = (None, now + BETWEEN);
         self.come_back(counts, now);
         self.brake.age_ns()?;
-        self.forget(now);
         let most = (counts.file.0 / PAGE_SIZE) as f64;
-        let pages = (self.found.idle_pages as f64 - self.asked_pages).min(most).min(LARGEST_STEP);
+        let pages = (self.found.idle_pages as f64 - self.asked_since - self.asked_in_vain).min(most).min(LARGEST_STEP);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and small")]
         (pages >= SMALLEST_STEP).then_some(Bytes(pages as u64 * PAGE_SIZE))
     }
@@ -183,7 +186,7 @@ impl Reclaimer {
     /// Takes in the result of a step.
     pub fn taken(&mut self, taken: Taken, now: Ns) {
         let asked_pages = taken.asked.0 / PAGE_SIZE;
-        self.asked_pages += asked_pages as f64;
+        self.asked_since += asked_pages as f64;
         self.asked = Bytes(self.asked.0 + taken.asked.0);
         self.left_pages += taken.left_pages;
         self.cpu_ns += taken.cpu_ns;
@@ -260,6 +263,33 @@ mod tests {
         assert_eq!(run(&mut reclaimer, 120..130, idle(200), 4), 0, "too little to ask for");
         let status = reclaimer.status("/a");
         assert_eq!((status.idle_bytes, status.left_bytes), (200 * PAGE_SIZE, status.asked_bytes));
+    }
+
+    #[test]
+    fn what_has_left_is_not_asked_for_once_more_before_it_is_counted_again() {
+        // Ages pass quickly here, and counts come every few seconds.
+        let mut reclaimer = Reclaimer::new(Limits { min_idle_ns: 10 * S, ..LIMITS }, 0);
+        reclaimer.found(idle(20_480), ANY, S);
+        let mut asked = 0;
+        for second in 1..12 {
+            if let Some(bytes) = reclaimer.step(counts(7), second * S) {
+                let pages = bytes.0 / PAGE_SIZE;
+                reclaimer.taken(Taken { asked: bytes, left_pages: pages, cpu_ns: 1 }, second * S);
+                asked += pages;
+            }
+        }
+        assert_eq!(asked, 20_480, "or what is in use would be next");
+        // Half of it has left by then: the other half is due at once.
+        let mut reclaimer = Reclaimer::new(LIMITS, 0);
+        reclaimer.found(idle(8192), ANY, S);
+        for (second, found) in [(1, None), (2, Some(4096))] {
+            if let Some(pages) = found {
+                reclaimer.found(idle(pages), ANY, second * S);
+            }
+            let asked = reclaimer.step(counts(7), second * S);
+            assert_eq!(asked, Some(Bytes(16 << 20)), "second {second}");
+            reclaimer.taken(Taken { asked: Bytes(16 << 20), left_pages: 4096, cpu_ns: 1 }, second * S);
+        }
     }
 
     #[test]
