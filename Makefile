@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 BIN := target/release/isotherm
 
-BENCHES := bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-split bench-cold bench-cold-redis bench-tier bench-redis bench-sampling bench-scale bench-sampled bench-events \
+BENCHES := bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-split bench-cold bench-cold-redis bench-advise bench-tier bench-redis bench-sampling bench-scale bench-sampled bench-events \
 	bench-faults bench-serve bench-frames bench-drain bench-conflict bench-herd bench-damon
 .PHONY: dist dist-check setup-dist setup-packages lint-kube image image-check manifests setup-kube setup-image
 .PHONY: help build build-serve build-ship build-kube bench-ship install demo test lint lint-code lint-features docs benchmarks-page fmt fuzz soak loom miri faults soak-watch soak-serve lab lab-quick lab-packages lab-image lab-roots web test-web test-fleet lint-fleet fleet-demo fleet-model bench bench-fleet $(BENCHES) setup-build setup-test setup-faults setup-lint setup-docs setup-lab setup-web setup-fleet
@@ -49,6 +49,7 @@ help:
 	@echo "make bench-split     what is unused behind huge pages, by probes, compared with the truth (about 10 minutes)"
 	@echo "make bench-cold      cold memory paged out by a scheme, by memory.reclaim and by DAMON, in QEMU (about 40 minutes)"
 	@echo "make bench-cold-redis  a Redis whose cold memory is paged out: memory, refaults, latency, in QEMU (about 15 minutes)"
+	@echo "make bench-advise    a service with its memory limited to what was advised, and to less, in QEMU (about 20 minutes)"
 	@echo "make bench-tier      hot pages in fast memory: schemes that promote and demote, and NUMA balancing, in QEMU (about 15 minutes)"
 	@echo "make bench-redis     two Redis servers, one of them collapsed by hints (about 9 minutes, 13 GiB)"
 	@echo "make bench-sampling  random choice of a page in each of up to 200,000 regions, compared with a locked ChaCha20 (about 1 minute)"
@@ -243,7 +244,7 @@ lab-roots: setup-packages
 	@lab/roots.sh
 
 # These change settings of the kernel, and run in a guest of the lab, which builds them.
-IN_LAB := bench-damon bench-cold bench-cold-redis bench-tier
+IN_LAB := bench-damon bench-cold bench-cold-redis bench-advise bench-tier
 # Each of the others runs the program of the same name. Its prerequisites are below: the program under test, or only a compiler.
 $(filter-out $(IN_LAB),$(BENCHES)):
 	$(CARGO) run --release --locked -q -p isotherm-bench$(if $(features), --features $(features)) --bin $@

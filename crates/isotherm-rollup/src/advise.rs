@@ -4,7 +4,7 @@
 //! little, the advice is withheld and the reason stated: the working set of a quiet hour says nothing about the busy one.
 //!
 //! - *request*: what the service accesses within ten minutes, in 95 of 100 intervals.
-//! - *limit*: all of its memory in 99 of 100 intervals, with a quarter in reserve, and what it grows by in a week; never less than it ever had.
+//! - *limit*: all of its memory in 99 of 100 intervals, with a quarter in reserve, and what it grows by in a week; never less than it ever had: without swap that would have ended it.
 //! - *limit with swap*: the same of the most that it accesses within an hour, for hosts on which the rest has somewhere to go. Withheld if too much
 //!   of what is idle for an hour is accessed again (`refaults`).
 //!
@@ -61,10 +61,10 @@ pub enum Confidence {
 }
 
 impl Confidence {
-    fn of(hours: u64) -> Confidence {
+    fn of(hours: u64, min_hours: u64) -> Confidence {
         match hours {
-            0..MIN_HOURS => Confidence::Withheld,
-            MIN_HOURS..24 => Confidence::Low,
+            _ if hours < min_hours => Confidence::Withheld,
+            0..24 => Confidence::Low,
             24..168 => Confidence::Medium,
             _ => Confidence::High,
         }
@@ -124,9 +124,8 @@ struct Point {
     wss_10m: u64,
     wss_1h_max: u64,
     unmeasured: u64,
-    /// The most that a cgroup of it had, and has accessed within an hour, at any moment.
+    /// The most that a cgroup of it had at any moment.
     resident_peak: u64,
-    wss_1h_peak: u64,
     /// Time in which its cgroups had processes, summed.
     covered_ns: u64,
     limit: u64,
@@ -163,11 +162,13 @@ struct Rows {
 }
 
 /// Collects the rows of one host.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Advisor {
     /// Names of hosts by key.
     hosts: BTreeMap<String, String>,
     only: Option<String>,
+    /// Covered time from which on there is advice, hours.
+    min_hours: u64,
     /// Intervals that are covered well enough, with the time that is covered.
     covered: BTreeMap<i64, u64>,
     services: BTreeMap<String, Rows>,
@@ -176,7 +177,13 @@ pub struct Advisor {
 impl Advisor {
     /// For the host of this key or name. Without one, for all hosts of the rows, as if they were one.
     pub fn new(only: Option<String>) -> Advisor {
-        Advisor { only, ..Advisor::default() }
+        let (hosts, covered, services) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Advisor { hosts, only, min_hours: MIN_HOURS, covered, services }
+    }
+
+    /// The same with advice from so many covered hours on, for who knows that these were busy ones. It is of low confidence.
+    pub fn with_min_hours(self, min_hours: u64) -> Advisor {
+        Advisor { min_hours, ..self }
     }
 
     /// Tables of which rows are used. Those of hosts come first: without them nothing is covered.
@@ -230,7 +237,6 @@ impl Advisor {
                     point.wss_1h_max += number("wss_1h_max_bytes");
                     point.unmeasured += number("unmeasured_bytes");
                     point.resident_peak = point.resident_peak.max(number("resident_max_bytes"));
-                    point.wss_1h_peak = point.wss_1h_peak.max(number("wss_1h_max_bytes"));
                     point.covered_ns += number("covered_ns");
                     let limit = rows.number("limit_bytes", row);
                     point.limit += limit.unwrap_or_default().max(0).cast_unsigned();
@@ -267,7 +273,7 @@ impl Advisor {
         let covered_hours = points.len() as u64 / 12;
         let unmeasured_pct = unmeasured_pct(&points);
         let is_known = unmeasured_pct <= MAX_UNMEASURED_PCT;
-        let confidence = if is_known { Confidence::of(covered_hours) } else { Confidence::Withheld };
+        let confidence = if is_known { Confidence::of(covered_hours, self.min_hours) } else { Confidence::Withheld };
         let is_given = confidence != Confidence::Withheld;
         let evidence = evidence(rows, &points);
         let growth_bytes_per_day = growth(&points);
@@ -276,7 +282,7 @@ impl Advisor {
             reserved.max(peak)
         };
         let peak = |of: fn(&Point) -> u64| points.iter().map(|(_, point)| of(point)).max().unwrap_or_default();
-        let (resident_peak, wss_peak) = (peak(|p| p.resident_peak), peak(|p| p.wss_1h_peak));
+        let resident_peak = peak(|p| p.resident_peak);
         let back_millipct = evidence.back_bytes_per_minute.saturating_mul(100_000) / evidence.wss_10m_p50_bytes.max(1);
         let may_leave = back_millipct <= MAX_BACK_MILLIPCT;
         let because = match () {
@@ -285,7 +291,7 @@ impl Advisor {
                     "{unmeasured_pct}% of its memory are unmeasured, {MAX_UNMEASURED_PCT}% at most may be: allow the monitor more CPU"
                 )
             }
-            () if !is_given => format!("{covered_hours} h are covered, at least {MIN_HOURS} are needed"),
+            () if !is_given => format!("{covered_hours} h are covered, at least {} are needed", self.min_hours),
             () if !may_leave => format!(
                 "{covered_hours} h are covered; of memory idle for 1 h, {} a minute is accessed again",
                 Bytes(evidence.back_bytes_per_minute)
@@ -300,7 +306,7 @@ impl Advisor {
             covered_hours,
             request_bytes: is_given.then_some(evidence.wss_10m_p95_bytes),
             limit_bytes: is_given.then(|| limit_over(evidence.resident_p99_bytes, resident_peak)),
-            limit_with_swap_bytes: (is_given && may_leave).then(|| limit_over(evidence.wss_1h_p99_bytes, wss_peak)),
+            limit_with_swap_bytes: (is_given && may_leave).then(|| limit_over(evidence.wss_1h_p99_bytes, 0)),
             growth_bytes_per_day,
             hot_not_huge_bytes: is_given.then(|| mean(rows.hot_small_pages)),
             reclaimable_bytes: (is_given && may_leave).then_some(evidence.idle_1h_bytes),
@@ -393,22 +399,14 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     fn steady(resident: u64, covered_ns: u64) -> Point {
-        let wss = resident;
-        Point {
-            resident,
-            wss_10m: wss,
-            wss_1h_max: wss,
-            resident_peak: resident,
-            wss_1h_peak: wss,
-            covered_ns,
-            ..Point::default()
-        }
+        let (wss, peak) = (resident, resident);
+        Point { resident, wss_10m: wss, wss_1h_max: wss, resident_peak: peak, covered_ns, ..Point::default() }
     }
 
     #[test]
     fn a_job_of_a_minute_needs_its_memory_in_that_minute() {
         // 5 GiB for 60 of 300 s are a mean of 1 GiB.
-        let advice = a_week(|_| Point { resident_peak: 5 * GIB, wss_1h_peak: 5 * GIB, ..steady(GIB, INTERVAL_NS / 5) });
+        let advice = a_week(|_| Point { resident_peak: 5 * GIB, ..steady(GIB, INTERVAL_NS / 5) });
         assert_eq!((advice.confidence, advice.request_bytes), (Confidence::High, Some(5 * GIB)));
         assert_eq!(advice.limit_bytes.map(|bytes| bytes / (GIB / 100)), Some(625), "and a quarter");
         // Restarted in each interval, under another name each time.
@@ -422,7 +420,9 @@ mod tests {
         let night = |n: i64| if n % 288 < 2 { steady(4 * GIB, INTERVAL_NS) } else { steady(GIB, INTERVAL_NS) };
         let advice = a_week(night);
         assert_eq!((advice.evidence.resident_p99_bytes, advice.request_bytes), (GIB, Some(GIB)));
-        assert_eq!((advice.limit_bytes, advice.limit_with_swap_bytes), (Some(4 * GIB), Some(4 * GIB)));
+        assert_eq!(advice.limit_bytes, Some(4 * GIB));
+        // What is over that leaves for swap then.
+        assert_eq!(advice.limit_with_swap_bytes.map(|bytes| bytes / (GIB / 100)), Some(125));
     }
 
     #[test]
@@ -448,8 +448,9 @@ mod tests {
     fn confidence_follows_from_covered_time() {
         use Confidence::{High, Low, Medium, Withheld};
         assert_eq!(
-            [0, 5, 6, 23, 24, 167, 168].map(Confidence::of),
+            [0, 5, 6, 23, 24, 167, 168].map(|hours| Confidence::of(hours, MIN_HOURS)),
             [Withheld, Withheld, Low, Low, Medium, Medium, High]
         );
+        assert_eq!([0, 23, 168].map(|hours| Confidence::of(hours, 0)), [Low, Low, High]);
     }
 }
