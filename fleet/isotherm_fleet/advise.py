@@ -17,6 +17,9 @@ Row = dict[str, Any]
 
 MIN_HOURS = 24
 """Hours of rows, over all instances, below which nothing is advised."""
+MIN_DAY_SHARE = 0.5
+"""Share of the day with rows, in the middle one of the days, below which a limit is withheld: the busy hours may be
+missing."""
 MIN_DAYS = 3
 """Days with rows below which a limit is withheld: a peak of the week may be missing."""
 MAX_THIN = 0.2
@@ -24,7 +27,8 @@ MAX_THIN = 0.2
 MAX_UNMEASURED_PERMILLE = 100
 """Memory of which nothing is known from which on everything is withheld."""
 LIMIT_HEADROOM = 1.25
-"""A limit is the greater of p99 and the maximum over a week, with this much room, which the page cache shares."""
+"""A limit is the greater of p99 and the maximum over a week, with this much room, which the page cache shares. Without
+swap it is never below the anonymous memory that there was."""
 REQUEST_HEADROOM = 1.05
 GROWTH_DAYS = 30
 """Growth of so many days is added to a limit."""
@@ -32,6 +36,7 @@ MIN_GROWTH_PER_DAY = 0.005
 """Growth below this share of the working set a day is taken for noise."""
 MIN_CHANGE = 0.1
 """A limit or request that is this close to the present one is not worth a change."""
+INTERVALS_A_DAY = 288
 MIN_BYTES = 64 << 20
 STEP_BYTES = 16 << 20
 """Limits are rounded up to this."""
@@ -98,6 +103,15 @@ def thin_share(facts: Facts) -> float:
     return sum(day["thin_intervals"] for day in facts.days) / intervals if intervals else 1.0
 
 
+def day_share(facts: Facts) -> float:
+    """The share of the day with rows, in the middle one of the days. The first and the last are skipped where there are
+    more than two: they may be incomplete.
+    """
+    days = facts.days[1:-1] if len(facts.days) > 2 else facts.days
+    shares = sorted(day["times"] / INTERVALS_A_DAY for day in days)
+    return shares[len(shares) // 2] if shares else 0.0
+
+
 def withheld_because(facts: Facts) -> str | None:
     """Why nothing can be advised; `None` if something can."""
     if facts.wss["hours"] < MIN_HOURS:
@@ -110,21 +124,23 @@ def withheld_because(facts: Facts) -> str | None:
 
 
 def confidence(facts: Facts) -> str:
-    """High: a week on three hosts or more, with few thin intervals and little unmeasured. Low: less than three days,
-    or one host.
+    """High: a week on three hosts or more, all day, with few thin intervals and little unmeasured. Low: less than three
+    days, one host, or less than half of the day.
     """
     days, hosts = len(facts.days), facts.wss["hosts"]
-    if days >= 7 and hosts >= 3 and thin_share(facts) <= 0.02 and facts.wss["unmeasured_permille"] <= 20:
+    is_whole = day_share(facts) >= 0.9 and thin_share(facts) <= 0.02 and facts.wss["unmeasured_permille"] <= 20
+    if days >= 7 and hosts >= 3 and is_whole:
         return "high"
-    return "medium" if days >= MIN_DAYS and hosts >= 2 else "low"
+    return "medium" if days >= MIN_DAYS and hosts >= 2 and day_share(facts) >= MIN_DAY_SHARE else "low"
 
 
 def coverage_text(facts: Facts) -> str:
     """What the advice rests on."""
     row = facts.wss
     return (
-        f"{row['instances']} instances on {row['hosts']} hosts, {row['hours']} hours in {len(facts.days)} days, "
-        f"{thin_share(facts):.1%} thin, {row['unmeasured_permille'] / 10:.1f}% unmeasured"
+        f"{row['instances']} instances on {row['hosts']} hosts, {row['hours']} hours in {len(facts.days)} days "
+        f"({day_share(facts):.0%} of a day), {thin_share(facts):.1%} thin, "
+        f"{row['unmeasured_permille'] / 10:.1f}% unmeasured"
     )
 
 
@@ -154,21 +170,44 @@ def _is_near(size: int, present: int | None) -> bool:
     return present is not None and present > 0 and abs(size - present) <= MIN_CHANGE * present
 
 
+def cannot_leave(row: Row) -> int:
+    """Memory of an instance that cannot leave, at its most: none where some was in swap, so that there is room for it;
+    its anonymous memory, or all of it where that is not known.
+    """
+    if row["swapped_max_bytes"]:
+        return 0
+    known = row["anon_max_bytes"]
+    return int(row["resident_max_bytes"] if known is None else known)
+
+
 def _limit(facts: Facts) -> Advice | None:
     row = facts.wss
     if len(facts.days) < MIN_DAYS:
         text = f"limit withheld: {len(facts.days)} days of rows, fewer than {MIN_DAYS}"
         return Advice(facts.service, "limit", text, None, "withheld", [coverage_text(facts)])
+    if day_share(facts) < MIN_DAY_SHARE:
+        text = f"limit withheld: rows of {day_share(facts):.0%} of a day, less than {MIN_DAY_SHARE:.0%}"
+        return Advice(facts.service, "limit", text, None, "withheld", [coverage_text(facts)])
     growth = max(0.0, growth_per_day(facts)) * GROWTH_DAYS
-    size = _rounded(max(row["p99_bytes"], row["max_bytes"]) * LIMIT_HEADROOM + growth)
-    if _is_near(size, row["limit_min_bytes"]) and _is_near(size, row["limit_max_bytes"]):
+    by_working_set = _rounded(max(row["p99_bytes"], row["max_bytes"]) * LIMIT_HEADROOM + growth)
+    size = max(by_working_set, _rounded(cannot_leave(row) + growth))
+    is_everywhere = row["unlimited"] == 0
+    if is_everywhere and _is_near(size, row["limit_min_bytes"]) and _is_near(size, row["limit_max_bytes"]):
         return None
     present = f"now {bytes_text(row['limit_min_bytes'])}" if row["limit_min_bytes"] is not None else "none now"
+    if row["limit_min_bytes"] is not None and not is_everywhere:
+        present += f", none on {row['unlimited']} of {row['instances']} instances"
     evidence = [
         f"working set of 10 minutes: p99 {bytes_text(row['p99_bytes'])}, greatest {bytes_text(row['max_bytes'])}, "
         f"times {LIMIT_HEADROOM}, and {bytes_text(growth)} for {GROWTH_DAYS} days of growth",
         coverage_text(facts),
     ]
+    if size > by_working_set:
+        held = (
+            f"{bytes_text(cannot_leave(row))} cannot leave without swap, and none was in swap: a lower limit ends "
+            f"it. With swap, the limit by its working set is {bytes_text(by_working_set)}"
+        )
+        evidence.insert(1, held)
     return Advice(facts.service, "limit", f"limit {bytes_text(size)} ({present})", size, confidence(facts), evidence)
 
 

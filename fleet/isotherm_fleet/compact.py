@@ -92,9 +92,11 @@ def plan(
     if not fresh:
         return None
     live = [path for path in counted if "/hour=" not in path]
+    # What no manifest lists is removed in the end, whether it can be read at the moment or not.
+    unread = sorted(valid.live & without)
     per_bucket = Counter(path.rsplit("/", 2)[1] for path in live)
     is_whole = max(per_bucket.values(), default=0) >= max_per_bucket
-    inputs, kept = (sorted(fresh + live), []) if is_whole else (fresh, live)
+    inputs, kept = (sorted(fresh + live), unread) if is_whole else (fresh, sorted(live + unread))
     size = sum(sizes.get(path, 0) for path in inputs)
     buckets = 1
     while buckets < MAX_BUCKETS and size > buckets * bucket_bytes:

@@ -96,7 +96,7 @@ class Fleet:
             try:
                 with Duck(self.store, self.settings.memory, self.settings.threads) as duck:
                     newest_s = self._newest_s(duck) if until is None or until[-1:] in "smhdw" else 0
-                    window = parse_window(since, until, newest_s, query.window)
+                    window = parse_window(since, until, newest_s, query.default_window(params or {}))
                     paths = self._views(duck, query, window, service, skipped)
                     values = query.values(params or {}, window.since_s, window.until_s)
                     return Answer(query.name, window, len(paths), duck.fetch(query.duckdb_text, values, paths))
@@ -158,9 +158,10 @@ class Fleet:
         return every
 
     def _newest_s(self, duck: Duck) -> int:
-        """Days after tomorrow are left out: one host whose clock is years ahead must not move the default window of
-        all.
+        """No later than the end of this hour, and days after tomorrow are left out: one host whose clock is ahead must
+        not move the default window of all.
         """
+        this_hour_s = -(-int(self.settings.now()) // 3600) * 3600
         tomorrow = dt.datetime.fromtimestamp(self.settings.now(), dt.timezone.utc).date() + dt.timedelta(days=1)
         dates = [date for date in self.store.dates("hosts") if date <= tomorrow]
         for date in reversed(dates):
@@ -174,7 +175,7 @@ class Fleet:
             newest = duck.newest_s(chosen) if chosen else None
             if newest is not None:
                 # Whole hours, as objects of hosts have them: sums by hour do for such windows.
-                return -(-newest // 3600) * 3600
+                return min(-(-newest // 3600) * 3600, this_hour_s)
         raise FleetError(
             f"{self.store.url}: no rollups of any host; check the address of the store, or wait for the first "
             "objects, which hosts send at the end of an hour"

@@ -5,7 +5,7 @@ A header is a block of comments:
     -- name: wss
     -- about: one line
     -- tables: wss, hosts
-    -- window: 7d
+    -- window: 7d      (or N * PARAM, so many days)
     -- sums: yes      (it takes only sums of heat, idle, refaults and huge_opportunity: sums by hour do as well)
     -- param: NAME TYPE DEFAULT what it means     (TYPE is bigint, varchar, or choices: a|b|c)
 
@@ -67,6 +67,15 @@ class Query:
     text: str
     is_sums: bool = False
     """Whether it takes nothing but sums of the tables in `contract.HOURLY`, so that sums by hour do as well."""
+
+    def default_window(self, given: dict[str, object]) -> str:
+        """How far back the window begins by default; it may follow from a parameter."""
+        times, _, name = self.window.partition(" * ")
+        if not name:
+            return self.window
+        param = next(param for param in self.params if param.name == name)
+        days = param.parse(given[name]) if name in given else param.default
+        return f"{max(1, int(times) * int(days))}d"
 
     @property
     def duckdb_text(self) -> str:

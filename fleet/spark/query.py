@@ -36,8 +36,8 @@ def main(argv: list[str]) -> int:
     try:
         query = sqlfile.query(args.name)
         fleet = Fleet(open_store(args.store))
-        window = fleet.window(args.since, args.until, query.window)
         params: dict[str, object] = dict(pair.split("=", 1) for pair in args.set if "=" in pair)
+        window = fleet.window(args.since, args.until, query.default_window(params))
         spark = session(f"isotherm-fleet {query.name}")
         answer = ask(spark, fleet, query, window, args.service, params)
         if args.output:

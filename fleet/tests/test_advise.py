@@ -23,13 +23,20 @@ def facts(**changed: Any) -> Facts:
         "p95_bytes": 800 * MIB,
         "p99_bytes": 900 * MIB,
         "max_bytes": 1000 * MIB,
+        "resident_max_bytes": 3000 * MIB,
+        "anon_max_bytes": 1100 * MIB,
+        "swapped_max_bytes": None,
+        "unlimited": 0,
         "limit_min_bytes": 4096 * MIB,
         "limit_max_bytes": 4096 * MIB,
         "request_min_bytes": 840 * MIB,
         "request_max_bytes": 850 * MIB,
         "unmeasured_permille": 0,
     }
-    days = [{"day_time_s": n * 86400, "intervals": 864, "thin_intervals": 0, "p95_bytes": 800 * MIB} for n in range(9)]
+    days = [
+        {"day_time_s": n * 86400, "intervals": 864, "thin_intervals": 0, "times": 288, "p95_bytes": 800 * MIB}
+        for n in range(9)
+    ]
     made = Facts("a", wss, days, None, None)
     return dataclasses.replace(made, **changed)
 
@@ -48,6 +55,34 @@ def test_a_limit_is_the_greatest_working_set_with_room() -> None:
 def test_a_limit_that_is_near_is_left() -> None:
     wss = facts().wss | {"limit_min_bytes": 1200 * MIB, "limit_max_bytes": 1300 * MIB}
     assert advise.advise(facts(wss=wss)) == []
+
+
+def test_without_swap_a_limit_is_not_below_what_cannot_leave() -> None:
+    large = facts().wss | {"anon_max_bytes": 10000 * MIB}
+    (limit,) = advise.advise(facts(wss=large))
+    # 10,000 MiB, rounded up to 16 MiB.
+    assert limit.bytes == 10000 * MIB and "With swap, the limit by its working set is 1.2 GiB" in limit.evidence[1]
+    (unknown,) = advise.advise(facts(wss=facts().wss | {"anon_max_bytes": None}))
+    assert unknown.bytes == 3008 * MIB, "all of its memory"
+    (swapped,) = advise.advise(facts(wss=large | {"swapped_max_bytes": 4096}))
+    assert swapped.bytes == 1264 * MIB
+
+
+def test_instances_without_a_limit_are_told() -> None:
+    wss = facts().wss | {"limit_min_bytes": 1264 * MIB, "limit_max_bytes": 1264 * MIB}
+    assert advise.advise(facts(wss=wss)) == []
+    (limit,) = advise.advise(facts(wss=wss | {"unlimited": 2}))
+    assert limit.text == "limit 1.2 GiB (now 1.2 GiB, none on 2 of 3 instances)"
+
+
+def test_a_limit_takes_more_than_an_hour_of_the_night() -> None:
+    night = [day | {"times": 12} for day in facts().days]
+    (limit,) = advise.advise(facts(days=night))
+    assert (limit.bytes, limit.confidence) == (None, "withheld")
+    assert limit.text == "limit withheld: rows of 4% of a day, less than 50%"
+    assert advise.confidence(facts(days=night)) == "low"
+    half = [day | {"times": 150} for day in facts().days]
+    assert advise.confidence(facts(days=half)) == "medium"
 
 
 def test_growth_is_the_median_slope_and_raises_the_limit() -> None:

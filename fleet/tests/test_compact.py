@@ -176,6 +176,25 @@ def test_a_damaged_object_is_left_and_named_and_the_rest_is_compacted(copied: Pa
     assert [path for path in objects(copied) if "hour=" in str(path)] == [bad]
 
 
+def test_a_compacted_object_that_cannot_be_read_goes_on_counting(copied: Path) -> None:
+    """It may be there again at the next run: a store that answers with an error for a minute."""
+    compacted(copied, bucket_bytes=10**9)
+    (live,) = copied.glob("v1/wss/date=2026-11-10/bucket=00/*.parquet")
+    whole = live.read_bytes()
+    before = answers(copied)
+    Maker(copied, seed=2).hour(0, START, 9)
+    live.write_bytes(whole[:-7])
+    compactor = Compactor(open_store(str(copied)), Options(grace_s=0, max_per_bucket=1, bucket_bytes=10**9))
+    list(compactor.run(["wss"]))
+    list(compactor.run(["wss"]))
+    assert live.exists() and compactor.damaged, "named, and not removed"
+    live.write_bytes(whole)
+    after = answers(copied)
+    assert after["wss"] != before["wss"], "the late rows count, too"
+    rows = sum(pq.read_metadata(path).num_rows for path in copied.glob("v1/wss/date=2026-11-10/bucket=*/*.parquet"))
+    assert rows == pq.read_metadata(live).num_rows + 12 * 4
+
+
 def test_columns_that_this_version_does_not_know_are_kept(copied: Path) -> None:
     path = sorted(copied.glob("v1/idle/date=2026-11-10/hour=00/*.parquet"))[0]
     rows = pq.read_table(path, partitioning=None)

@@ -25,6 +25,7 @@ from isotherm_fleet.fleet import Fleet, Settings
 from isotherm_fleet.store import open_store
 
 PAGE = 4096
+LATER_S = (START + dt.timedelta(days=30)).timestamp()
 
 
 def by(rows: Iterable[Row], *keys: str) -> dict[Any, list[Row]]:
@@ -74,9 +75,9 @@ def test_samples_are_weighted_by_covered_time(maker: Callable[..., Maker]) -> No
         rows.append(key | wss_values(pages, random.Random(1)) | {"covered_ns": seconds * 10**9})
     small.write("wss", rows, host_key(0), START)
     small.write("hosts", [host_row(0, row["time"], random.Random(1)) for row in rows], host_key(0), START)
-    # 300 of 310 s are 96.8%: the second value is beyond p95.
+    # 300 of 310 s are 96.8%: the second value is beyond p95. It is scaled up to its maximum, which is a page more.
     (row,) = isotherm_fleet.open(str(small.root)).query("wss").rows()
-    assert [row[f"p{p}_bytes"] // PAGE for p in (50, 95, 99)] == [100, 100, 200]
+    assert [row[f"p{p}_bytes"] // PAGE for p in (50, 95, 99)] == [100, 100, 201]
 
 
 def test_cold_memory_and_refaults_by_age(made: Maker) -> None:
@@ -141,6 +142,61 @@ def test_change_compares_two_periods_per_host(maker: Callable[..., Maker]) -> No
     assert (row["hosts_before"], row["hosts_now"], row["wss_change_permille"]) == (2, 4, 500)
 
 
+def test_change_looks_back_for_both_periods_and_tells_how_much_of_them_there_is(maker: Callable[..., Maker]) -> None:
+    small = maker()
+    for day, pages in ((0, 1000), (13, 1000), (14, 2000), (27, 2000)):
+        for hour in range(1 + day // 14):
+            time = START + dt.timedelta(days=day, hours=23 - hour)
+            rows = [
+                {"time": time + dt.timedelta(minutes=5 * n), "host": host_key(0), "service": "a", "cgroup": "/a"}
+                | wss_values(pages, random.Random(1))
+                for n in range(12)
+            ]
+            small.write("wss", rows, host_key(0), time)
+            small.write("hosts", [host_row(0, time, random.Random(1))], host_key(0), time)
+    (row,) = isotherm_fleet.open(str(small.root), now=lambda: LATER_S).query("change", days=14).rows()
+    assert (row["wss_change_permille"], row["hours_before"], row["hours_now"]) == (1000, 2, 4)
+
+
+def test_a_row_of_a_part_of_an_interval_is_scaled_up_to_its_maximum(maker: Callable[..., Maker]) -> None:
+    small = maker()
+    for number, (covered, most) in enumerate(((300, 9000), (150, 2500), (150, 1200), (0, 1500))):
+        key = {"time": START, "host": host_key(0), "service": f"s{number}", "cgroup": "/a"}
+        values = wss_values(1000, random.Random(1)) | {"covered_ns": covered * 10**9}
+        values |= {"wss_10m_max_bytes": most * PAGE, "wss_1h_bytes": 7 * PAGE, "wss_1h_max_bytes": 8 * PAGE}
+        small.write("wss", [key | values], host_key(0), START, number)
+    small.write("hosts", [host_row(0, START, random.Random(1))], host_key(0), START)
+    fleet = isotherm_fleet.open(str(small.root))
+    found = {row["service"]: row["p95_bytes"] // PAGE for row in fleet.query("wss").rows()}
+    assert found == {"s0": 1000, "s1": 2000, "s2": 1200, "s3": 1000}
+    assert [row["p95_bytes"] // PAGE for row in fleet.query("trend", service="s1").rows()] == [2000]
+    hour = fleet.query("wss", service="s0", age="1h").rows()[0]
+    assert (hour["p95_bytes"], hour["max_bytes"]) == (7 * PAGE, 8 * PAGE), "the maximum of that age"
+
+
+def test_instances_without_a_limit_are_counted(maker: Callable[..., Maker]) -> None:
+    small = maker()
+    for number, limit in enumerate((None, 1 << 30, None)):
+        key = {"time": START, "host": host_key(number), "service": "a", "cgroup": "/a"}
+        row = key | wss_values(1000, random.Random(1)) | {"limit_bytes": limit}
+        small.write("wss", [row], host_key(number), START)
+        small.write("hosts", [host_row(number, START, random.Random(1))], host_key(number), START)
+    (found,) = isotherm_fleet.open(str(small.root)).query("wss").rows()
+    assert (found["unlimited"], found["limit_min_bytes"], found["instances"]) == (2, 1 << 30, 3)
+
+
+def test_a_clock_that_is_ahead_does_not_move_the_window_of_others(maker: Callable[..., Maker]) -> None:
+    small = maker()
+    for number, time in ((0, START), (1, START + dt.timedelta(hours=30))):
+        key = {"time": time, "host": host_key(number), "service": "a", "cgroup": "/a"}
+        small.write("wss", [key | wss_values(1000, random.Random(1))], host_key(number), time)
+        small.write("hosts", [host_row(number, time, random.Random(1))], host_key(number), time)
+    now_s = START.timestamp() + 1200
+    fleet = isotherm_fleet.open(str(small.root), now=lambda: now_s)
+    assert fleet.newest_s() == START.timestamp() + 3600
+    assert [row["hosts"] for row in fleet.query("wss", since="1h").rows()] == [1]
+
+
 def coverage(small: Maker) -> dict[str, Row]:
     return {row["hostname"]: row for row in isotherm_fleet.open(str(small.root)).query("coverage").rows()}
 
@@ -176,6 +232,14 @@ def test_coverage_finds_gaps_thin_intervals_skew_and_clones(maker: Callable[...,
     assert found["node-5"]["boots"] == 2
 
 
+def test_a_host_that_was_started_twice_in_ten_minutes_is_no_clone(maker: Callable[..., Maker]) -> None:
+    small = maker()
+    for sequence, (boot, times) in enumerate((("one", (0, 1)), ("two", (1, 2)), ("three", (2, 3)))):
+        rows = [host_row(0, START + dt.timedelta(minutes=5 * n), random.Random(1)) | {"boot_id": boot} for n in times]
+        small.write("hosts", rows, host_key(0), START, sequence)
+    assert (coverage(small)["node-0"]["flags"], coverage(small)["node-0"]["boots"]) == ("", 3)
+
+
 def test_a_cloned_host_with_the_same_name_is_found_by_its_boot(maker: Callable[..., Maker]) -> None:
     small = maker()
     for sequence, boot in enumerate(("one", "two")):
@@ -189,6 +253,7 @@ def test_a_cloned_host_with_the_same_name_is_found_by_its_boot(maker: Callable[.
 def test_trend_has_a_row_for_each_day(made: Maker) -> None:
     rows = isotherm_fleet.open(str(made.root)).query("trend", service="web").rows()
     assert [row["intervals"] for row in rows] == [6 * 288, 6 * 24]
+    assert [row["times"] for row in rows] == [288, 24]
     for row in rows:
         mine = [
             r

@@ -6,7 +6,7 @@
 -- param: max_skew_ms bigint 1000 a greater step of the clock within an interval is flagged
 --
 -- `missing` counts intervals between the first and the last of a host; `absent` those before and after, in which other hosts were there. Cloned: another host, or another
--- boot of this host, has the same machine id in at least two intervals of its own; a reboot within an interval shares only one.
+-- boot of this host, has the same machine id in the same two intervals or more; of two boots, a reboot shares only one.
 with bounded as (
     select
         host,
@@ -56,6 +56,8 @@ machines as (
     select
         machine_id,
         time_s,
+        min(boot_id) as first_boot,
+        max(boot_id) as last_boot,
         count(distinct boot_id) as boots
     from bounded
     where machine_id <> ''
@@ -65,13 +67,13 @@ cloned_ids as (
     select machine_id, count(*) as intervals
     from machines
     where boots > 1
-    group by machine_id
+    group by machine_id, first_boot, last_boot
     having count(*) > 1
 ),
 clones as (
     select distinct b.host
     from bounded as b
-    inner join cloned_ids as c on b.machine_id = c.machine_id
+    inner join (select distinct machine_id from cloned_ids) as c on b.machine_id = c.machine_id
 ),
 counted as (
     select

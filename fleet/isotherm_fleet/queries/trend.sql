@@ -3,13 +3,19 @@
 -- tables: wss
 -- window: 28d
 --
--- Percentiles as in `wss`. Days are in UTC. `thin_intervals` have processes for less than half of the five minutes.
+-- Percentiles as in `wss`. Days are in UTC. `thin_intervals` have processes for less than half of the five minutes; `times` counts the intervals of
+-- the day of which there is any row, of 288.
 with samples as (
     select
         service,
         time_s - time_s % 86400 as day_time_s,
         cast(floor(covered_ns / 1e9) as bigint) as seconds,
-        wss_10m_bytes as bytes
+        time_s,
+        case
+            when covered_ns > 0 and covered_ns < 300000000000
+                then least(cast(floor(wss_10m_bytes * 300e9 / covered_ns) as bigint), greatest(wss_10m_bytes, wss_10m_max_bytes))
+            else wss_10m_bytes
+        end as bytes
     from wss
 ),
 sized as (
@@ -43,6 +49,14 @@ steps as (
     from sized
     group by service, day_time_s, (bytes + step - 1) - (bytes + step - 1) % step
 ),
+times as (
+    select
+        service,
+        day_time_s,
+        count(distinct time_s) as times
+    from samples
+    group by service, day_time_s
+),
 running as (
     select
         service,
@@ -57,11 +71,13 @@ running as (
     from steps
 )
 select
-    service,
-    day_time_s,
-    cast(sum(intervals) as bigint) as intervals,
-    cast(sum(thin_intervals) as bigint) as thin_intervals,
-    min(case when seconds_upto * 100 >= seconds_all * 95 then bytes end) as p95_bytes
-from running
-group by service, day_time_s
-order by service, day_time_s
+    r.service,
+    r.day_time_s,
+    cast(sum(r.intervals) as bigint) as intervals,
+    cast(sum(r.thin_intervals) as bigint) as thin_intervals,
+    max(t.times) as times,
+    min(case when r.seconds_upto * 100 >= r.seconds_all * 95 then r.bytes end) as p95_bytes
+from running as r
+inner join times as t on r.service = t.service and r.day_time_s = t.day_time_s
+group by r.service, r.day_time_s
+order by r.service, r.day_time_s

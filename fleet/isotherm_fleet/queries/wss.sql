@@ -4,20 +4,47 @@
 -- window: 7d
 -- param: age 10s|1m|10m|1h 10m memory accessed within this time
 --
--- A sample is a row: a cgroup on a host for five minutes, with the seconds in which there were processes as its weight. The percentile p is the
+-- A sample is a row: a cgroup on a host for five minutes, with the seconds in which there were processes as its weight. Rows are means over all of
+-- the time, so that of a cgroup with processes for a part of it is scaled to that part, up to the maximum that was seen. The percentile p is the
 -- smallest value that has p percent of the weight at or below it. Values are rounded up to a step of at most 0.1% of the value (whole pages up
--- to 16 MiB), which keeps the table of steps small however many samples there are.
-with samples as (
+-- to 16 MiB), which keeps the table of steps small however many samples there are. `unlimited` counts instances without a limit.
+with by_age as (
     select
         service,
-        cast(floor(covered_ns / 1e9) as bigint) as seconds,
+        host,
+        cgroup,
+        covered_ns,
+        resident_bytes,
+        resident_max_bytes,
+        unmeasured_bytes,
+        cgroup_anon_bytes,
+        swapped_bytes,
+        limit_bytes,
+        request_bytes,
         case :age
             when '10s' then wss_10s_bytes
             when '1m' then wss_1m_bytes
             when '10m' then wss_10m_bytes
             when '1h' then wss_1h_bytes
-        end as bytes
+        end as mean_bytes,
+        case :age
+            when '10s' then wss_10s_max_bytes
+            when '1m' then wss_1m_max_bytes
+            when '10m' then wss_10m_max_bytes
+            when '1h' then wss_1h_max_bytes
+        end as max_bytes
     from wss
+),
+samples as (
+    select
+        service,
+        cast(floor(covered_ns / 1e9) as bigint) as seconds,
+        case
+            when covered_ns > 0 and covered_ns < 300000000000
+                then least(cast(floor(mean_bytes * 300e9 / covered_ns) as bigint), greatest(mean_bytes, max_bytes))
+            else mean_bytes
+        end as bytes
+    from by_age
 ),
 sized as (
     select
@@ -73,14 +100,17 @@ groups as (
         cgroup,
         count(*) as intervals,
         cast(sum(floor(covered_ns / 1e9)) as bigint) as seconds,
-        max(wss_10m_max_bytes) as max_bytes,
+        max(max_bytes) as max_bytes,
+        max(resident_max_bytes) as resident_max_bytes,
+        max(cgroup_anon_bytes) as anon_max_bytes,
+        max(swapped_bytes) as swapped_max_bytes,
         cast(sum(floor(resident_bytes / 4096)) as bigint) as resident_pages,
         cast(sum(floor(unmeasured_bytes / 4096)) as bigint) as unmeasured_pages,
         min(limit_bytes) as limit_min_bytes,
         max(limit_bytes) as limit_max_bytes,
         min(request_bytes) as request_min_bytes,
         max(request_bytes) as request_max_bytes
-    from wss
+    from by_age
     group by service, host, cgroup
 ),
 totals as (
@@ -91,6 +121,10 @@ totals as (
         cast(sum(intervals) as bigint) as intervals,
         cast(floor(sum(seconds) / 3600) as bigint) as hours,
         max(max_bytes) as max_bytes,
+        max(resident_max_bytes) as resident_max_bytes,
+        max(anon_max_bytes) as anon_max_bytes,
+        max(swapped_max_bytes) as swapped_max_bytes,
+        cast(sum(case when limit_max_bytes is null then 1 else 0 end) as bigint) as unlimited,
         cast(sum(resident_pages) as bigint) as resident_pages,
         cast(sum(unmeasured_pages) as bigint) as unmeasured_pages,
         min(limit_min_bytes) as limit_min_bytes,
@@ -110,10 +144,14 @@ select
     p.p95_bytes,
     p.p99_bytes,
     t.max_bytes,
+    t.resident_max_bytes,
+    t.anon_max_bytes,
+    t.swapped_max_bytes,
     t.request_min_bytes,
     t.request_max_bytes,
     t.limit_min_bytes,
     t.limit_max_bytes,
+    t.unlimited,
     case
         when t.limit_min_bytes > 0 then cast(floor(p.p99_bytes * 1000e0 / t.limit_min_bytes) as bigint)
     end as p99_of_limit_permille,
