@@ -23,13 +23,21 @@ impl IdleFiles {
     fn among(idle: &[IdlePmd], mappings: &[Mapping]) -> IdleFiles {
         let mut files = IdleFiles::default();
         for mapping in mappings.iter().filter(|mapping| is_of_file(mapping)) {
-            let from = idle.partition_point(|known| known.pmd.next().addr() <= mapping.range.start);
-            let within = idle[from..].iter().take_while(|known| known.pmd.addr() < mapping.range.end);
             let in_it = |known: &IdlePmd| u64::from((known.pages & pages_within(mapping, known.pmd)).count());
-            let pages: u64 = within.map(in_it).sum();
+            let pages: u64 = within(idle, mapping).map(in_it).sum();
             *files.0.entry(mapping.name.clone()).or_default() += pages;
         }
         files
+    }
+
+    /// The huge ranges in which idle pages of files may be, of one process, in address order. What has left since they were read last still looks
+    /// idle.
+    pub fn pmds_of(target: &Target, mappings: &[Mapping], min_idle_ns: Ns, now: Ns) -> Vec<PmdNo> {
+        let idle = idle_pages(Rules { min_idle_ns }, target, now);
+        let files = mappings.iter().filter(|mapping| is_of_file(mapping));
+        let mut pmds: Vec<PmdNo> = files.flat_map(|mapping| within(&idle, mapping)).map(|known| known.pmd).collect();
+        pmds.dedup();
+        pmds
     }
 
     /// The same with another process of the cgroup.
@@ -44,6 +52,13 @@ impl IdleFiles {
     pub fn pages(&self) -> u64 {
         self.0.values().sum()
     }
+}
+
+/// The huge ranges that touch a mapping. Both are in address order.
+fn within<'a>(idle: &'a [IdlePmd], mapping: &Mapping) -> impl Iterator<Item = &'a IdlePmd> {
+    let (start, end) = (mapping.range.start, mapping.range.end);
+    let from = idle.partition_point(|known| known.pmd.next().addr() <= start);
+    idle[from..].iter().take_while(move |known| known.pmd.addr() < end)
 }
 
 /// Whether its pages are those of a file. Where a program may write to a private mapping, they have become its own as soon as it did.
@@ -91,6 +106,14 @@ mod tests {
         // 562 to 599; 700 to 911 and 1600 to 1663.
         assert_eq!(files.0, [("/usr/lib/db".to_owned(), 38), ("/var/db".to_owned(), 212 + 64)].into());
         assert_eq!(files.pages(), 314);
+    }
+
+    #[test]
+    fn huge_ranges_that_touch_a_mapping_are_read_once_more() {
+        let idle = [idle(1, 0..512), idle(2, 0..512), idle(3, 0..512), idle(9, 0..512)];
+        let touching =
+            |pages| within(&idle, &mapping(pages, "/f", "r--s")).map(|known| known.pmd.0).collect::<Vec<_>>();
+        assert_eq!((touching(1000..1025), touching(512..1024), touching(2048..4608)), (vec![1, 2], vec![1], vec![]));
     }
 
     #[test]

@@ -518,7 +518,7 @@ impl Feeder<'_> {
         }
     }
 
-    fn reclaim(&mut self, monitor: &Monitor<Box<dyn Clock>>, snapshot: &Snapshot) {
+    fn reclaim(&mut self, monitor: &mut Monitor<Box<dyn Clock>>, snapshot: &Snapshot) {
         if !self.able.reclaims {
             return;
         }

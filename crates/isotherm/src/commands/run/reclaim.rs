@@ -28,6 +28,9 @@ use std::time::Duration;
 /// The longest sleep of the thread, so that it ends soon after the rest.
 const LONGEST_SLEEP: Duration = Duration::from_millis(200);
 
+/// Most huge ranges of a process that are read once more before its idle pages are counted: 8 GiB, which takes some milliseconds.
+const MAX_READ_AGAIN: usize = 4096;
+
 /// Refuses settings with which memory that is in use may look idle.
 pub fn check(args: &RunArgs, config: &Config) -> Result<(), Usage> {
     let unfit = unfit_for_idle(args, config).filter(|_| config.reclaims());
@@ -78,7 +81,7 @@ impl Counting {
     pub fn step(
         &mut self,
         (shared, proc): (&Shared, &Proc),
-        monitor: &Monitor<Box<dyn Clock>>,
+        monitor: &mut Monitor<Box<dyn Clock>>,
         snapshot: &Snapshot,
         others_clear: &BTreeMap<TargetId, Ns>,
     ) {
@@ -92,6 +95,7 @@ impl Counting {
         for Asked { cgroup, limits, watermarks, targets } in asked.into_values() {
             let min_idle_ns = lock(shared).reclaim_age(&cgroup, limits, now);
             let stays = stays(&cgroup, &targets, monitor, others_clear);
+            read_again(&targets, monitor, min_idle_ns);
             let found = Found { stays, ..found(&targets, monitor, min_idle_ns) };
             lock(shared).found_idle_files(&cgroup, found, watermarks, clock::monotonic_ns());
         }
@@ -127,6 +131,18 @@ fn stays(
     let is_known = |pid: &u32| targets.iter().any(|target| target.id.pid == *pid) && monitor.pages_of(*pid).is_some();
     let all_known = cgroup.processes().is_ok_and(|pids| pids.iter().all(is_known));
     (!all_known).then_some(Stays::Unwatched)
+}
+
+/// Reads what looks idle in these processes: some of it may have left since the last background read.
+fn read_again(targets: &[&TargetHeat], monitor: &mut Monitor<Box<dyn Clock>>, min_idle_ns: Ns) {
+    for pid in targets.iter().map(|target| target.id.pid) {
+        let (Some(pages), Some(mappings)) = (monitor.pages_of(pid), monitor.mappings_of(pid)) else { continue };
+        let mut pmds = IdleFiles::pmds_of(pages, mappings, min_idle_ns, monitor.now());
+        pmds.truncate(MAX_READ_AGAIN);
+        if !pmds.is_empty() {
+            monitor.read_now(pid, &pmds);
+        }
+    }
 }
 
 /// What is idle in these processes.
