@@ -68,7 +68,7 @@ def test_without_swap_a_limit_is_not_below_what_cannot_leave() -> None:
     assert swapped.bytes == 1264 * MIB
 
 
-def test_instances_without_a_limit_are_told() -> None:
+def test_advice_names_instances_without_a_limit() -> None:
     wss = facts().wss | {"limit_min_bytes": 1264 * MIB, "limit_max_bytes": 1264 * MIB}
     assert advise.advise(facts(wss=wss)) == []
     (limit,) = advise.advise(facts(wss=wss | {"unlimited": 2}))

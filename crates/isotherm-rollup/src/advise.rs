@@ -4,7 +4,8 @@
 //! little, the advice is withheld and the reason stated: the working set of a quiet hour says nothing about the busy one.
 //!
 //! - *request*: what the service accesses within ten minutes, in 95 of 100 intervals.
-//! - *limit*: all of its memory in 99 of 100 intervals, with a quarter in reserve, and what it grows by in a week; never less than it ever had: without swap that would have ended it.
+//! - *limit*: all of its memory in 99 of 100 intervals, with a quarter in reserve, and what it grows by in a week; never less than it ever
+//!   had: without swap that would have ended it.
 //! - *limit with swap*: the same of the most that it accesses within an hour, for hosts on which the rest has somewhere to go. Withheld if too much
 //!   of what is idle for an hour is accessed again (`refaults`).
 //!
@@ -277,12 +278,9 @@ impl Advisor {
         let is_given = confidence != Confidence::Withheld;
         let evidence = evidence(rows, &points);
         let growth_bytes_per_day = growth(&points);
-        let limit_over = |bytes: u64, peak: u64| {
-            let reserved = bytes / 100 * (100 + RESERVE_PCT) + growth_bytes_per_day.unwrap_or_default() * GROWTH_DAYS;
-            reserved.max(peak)
-        };
-        let peak = |of: fn(&Point) -> u64| points.iter().map(|(_, point)| of(point)).max().unwrap_or_default();
-        let resident_peak = peak(|p| p.resident_peak);
+        let limit_over =
+            |bytes: u64| bytes / 100 * (100 + RESERVE_PCT) + growth_bytes_per_day.unwrap_or_default() * GROWTH_DAYS;
+        let resident_peak = points.iter().map(|(_, point)| point.resident_peak).max().unwrap_or_default();
         let back_millipct = evidence.back_bytes_per_minute.saturating_mul(100_000) / evidence.wss_10m_p50_bytes.max(1);
         let may_leave = back_millipct <= MAX_BACK_MILLIPCT;
         let because = match () {
@@ -305,8 +303,8 @@ impl Advisor {
             because,
             covered_hours,
             request_bytes: is_given.then_some(evidence.wss_10m_p95_bytes),
-            limit_bytes: is_given.then(|| limit_over(evidence.resident_p99_bytes, resident_peak)),
-            limit_with_swap_bytes: (is_given && may_leave).then(|| limit_over(evidence.wss_1h_p99_bytes, 0)),
+            limit_bytes: is_given.then(|| limit_over(evidence.resident_p99_bytes).max(resident_peak)),
+            limit_with_swap_bytes: (is_given && may_leave).then(|| limit_over(evidence.wss_1h_p99_bytes)),
             growth_bytes_per_day,
             hot_not_huge_bytes: is_given.then(|| mean(rows.hot_small_pages)),
             reclaimable_bytes: (is_given && may_leave).then_some(evidence.idle_1h_bytes),

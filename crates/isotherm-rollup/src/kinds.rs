@@ -11,6 +11,7 @@
 //! is known. What is left over is coupled without these distinctions, and what no region has is [`Kind::Other`].
 
 use isotherm_heat::{Histogram, Interval, Mapping, Region};
+use isotherm_schemes::facts::is_named_memory;
 use isotherm_units::Perms;
 
 /// Kinds of memory, as the column `kind` has them.
@@ -40,11 +41,10 @@ impl Kind {
     /// a file is a file however it is mapped.
     pub(crate) fn of(mapping: &Mapping) -> Kind {
         let name = mapping.name.as_str();
-        let is_memory = ["/dev/shm/", "/dev/zero", "/memfd:", "/SYSV"].iter().any(|start| name.starts_with(start));
         match name {
             "[heap]" => Kind::Heap,
             _ if name.starts_with("[stack") => Kind::Stack,
-            _ if is_memory || name.is_empty() || name.starts_with("[anon") => {
+            _ if is_named_memory(mapping) || name.is_empty() || name.starts_with("[anon") => {
                 if mapping.perms.contains(Perms::SHARED) || name.starts_with("[anon_shmem") {
                     Kind::Shared
                 } else {

@@ -66,13 +66,20 @@ pub(crate) fn private_pages(mappings: &[Mapping], pmd: PmdNo) -> Mask {
     let range = pmd.range();
     let from = mappings.partition_point(|m| m.range.end <= range.start);
     let within = mappings[from..].iter().take_while(|m| m.range.start < range.end);
-    let indices = within.filter(|m| is_programs_own(m)).flat_map(|m| {
-        let start = m.range.start.max(range.start);
-        let end = Addr(m.range.end.0.min(range.end.0));
-        let index = |addr: Addr| usize::try_from(addr.page().0 - pmd.page(0).0).unwrap_or(PAGES_PER_PMD);
-        index(start)..index(end)
-    });
-    indices.collect()
+    within.filter(|m| is_programs_own(m)).fold(Mask::NONE, |pages, m| pages | pages_within(m, pmd))
+}
+
+/// The pages of a huge range that lie in a mapping, which touches it.
+pub(crate) fn pages_within(mapping: &Mapping, pmd: PmdNo) -> Mask {
+    let range = pmd.range();
+    let index = |addr: Addr| usize::try_from(addr.page().0 - pmd.page(0).0).unwrap_or(PAGES_PER_PMD);
+    let (start, end) = (mapping.range.start.max(range.start), Addr(mapping.range.end.0.min(range.end.0)));
+    Mask::of_range(index(start)..index(end))
+}
+
+/// Whether it has the name of a file that is in memory alone: what leaves of it goes to swap.
+pub fn is_named_memory(mapping: &Mapping) -> bool {
+    ["/dev/shm/", "/dev/zero", "/memfd:", "/SYSV"].iter().any(|start| mapping.name.starts_with(start))
 }
 
 #[cfg(test)]

@@ -4,9 +4,10 @@
 //! idle in one may be hot in another. Which page of the file a page of a mapping is is not known here, so of such a file
 //! the smallest of the counts is taken: never more than the least that one of them leaves alone.
 
+use crate::facts::{is_named_memory, pages_within};
 use crate::page_out::{IdlePmd, Rules, idle_pages};
-use isotherm_heat::{Mapping, Mask, Ns, Target};
-use isotherm_units::{Addr, PAGES_PER_PMD, Perms, PmdNo};
+use isotherm_heat::{Mapping, Ns, Target};
+use isotherm_units::{Perms, PmdNo};
 use std::collections::BTreeMap;
 
 /// Idle pages by the name of their file.
@@ -64,17 +65,8 @@ fn within<'a>(idle: &'a [IdlePmd], mapping: &Mapping) -> impl Iterator<Item = &'
 /// Whether its pages are those of a file. Where a program may write to a private mapping, they have become its own as soon as it did.
 /// Files in memory leave for swap.
 fn is_of_file(mapping: &Mapping) -> bool {
-    let in_memory = ["/dev/shm/", "/dev/zero", "/memfd:", "/SYSV"].iter().any(|start| mapping.name.starts_with(start));
     let is_copied = mapping.perms.is_private() && mapping.perms.contains(Perms::WRITE);
-    mapping.name.starts_with('/') && !in_memory && !is_copied
-}
-
-/// The pages of a huge range that are in a mapping.
-fn pages_within(mapping: &Mapping, pmd: PmdNo) -> Mask {
-    let range = pmd.range();
-    let index = |addr: Addr| usize::try_from(addr.page().0 - pmd.page(0).0).unwrap_or(PAGES_PER_PMD);
-    let (start, end) = (mapping.range.start.max(range.start), Addr(mapping.range.end.0.min(range.end.0)));
-    Mask::of_range(index(start)..index(end))
+    mapping.name.starts_with('/') && !is_named_memory(mapping) && !is_copied
 }
 
 #[cfg(test)]

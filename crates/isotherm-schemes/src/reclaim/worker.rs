@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 
 /// Pressure is a reason to leave host and cgroup alone: what is read again later adds to it.
 const GUARDS: &[Guard] = &[Guard::Pressure, Guard::Io];
-/// Until it is looked again whether a cgroup is due.
+/// Until it is checked again whether a cgroup is due.
 const IDLE: Ns = 200_000_000;
-/// Until the budget of CPU is looked at again.
+/// Until the budget of CPU is checked again.
 const CPU_WAIT: Ns = 100_000_000;
 
 /// The worker.
@@ -32,12 +32,12 @@ pub struct Worker<M> {
     askable: BTreeMap<String, bool>,
 }
 
-/// When to come again, and what to tell the user, if anything.
+/// When to come again, and what to report, if anything.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Turn {
     /// When to come again.
     pub until: Ns,
-    /// Why a cgroup cannot be asked. Told once for each.
+    /// Why a cgroup cannot be asked. Reported once for each.
     pub fault: Option<String>,
 }
 
@@ -194,9 +194,9 @@ mod tests {
         (Worker::new(Fake { counts, ..fake }, 0), shared)
     }
 
-    /// Each second, with 64 MiB of idle files. Returns what there was to tell.
+    /// Each second, with 64 MiB of idle files. Returns what there was to report.
     fn run(worker: &mut Worker<Fake>, shared: &Shared, seconds: std::ops::Range<u64>) -> Vec<String> {
-        let mut told = Vec::new();
+        let mut faults = Vec::new();
         for second in seconds {
             let now = second * S;
             {
@@ -206,13 +206,13 @@ mod tests {
                 state.found_idle_files(&cgroup(), found, None, now);
             }
             let mut turn = worker.turn(shared, now);
-            told.extend(turn.fault.take());
+            faults.extend(turn.fault.take());
             while turn.until <= now {
                 turn = worker.turn(shared, now);
-                told.extend(turn.fault.take());
+                faults.extend(turn.fault.take());
             }
         }
-        told
+        faults
     }
 
     #[test]
@@ -228,10 +228,10 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_that_cannot_be_asked_is_told_once() {
+    fn a_cgroup_that_cannot_be_asked_is_reported_once() {
         let (mut worker, shared) = scene(Fake { cannot: true, ..Fake::default() });
-        let told = run(&mut worker, &shared, 1..6);
-        assert!(told.len() == 1 && told[0].contains("/a") && told[0].contains("6.11"), "{told:?}");
+        let faults = run(&mut worker, &shared, 1..6);
+        assert!(faults.len() == 1 && faults[0].contains("/a") && faults[0].contains("6.11"), "{faults:?}");
         let status = serde_json::to_value(lock(&shared).status()).unwrap();
         assert_eq!(status["cgroups"][0]["stays"], "cannot-be-asked", "{status:#}");
     }

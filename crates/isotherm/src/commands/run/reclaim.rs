@@ -95,7 +95,9 @@ impl Counting {
         for Asked { cgroup, limits, watermarks, targets } in asked.into_values() {
             let min_idle_ns = lock(shared).reclaim_age(&cgroup, limits, now);
             let stays = stays(&cgroup, &targets, monitor, others_clear);
-            read_again(&targets, monitor, min_idle_ns);
+            if stays.is_none() {
+                read_again(&targets, monitor, min_idle_ns);
+            }
             let found = Found { stays, ..found(&targets, monitor, min_idle_ns) };
             lock(shared).found_idle_files(&cgroup, found, watermarks, clock::monotonic_ns());
         }
