@@ -258,10 +258,14 @@ heat([at + (page << 12) for page in range(20001, 21001, 2)])",
     let row = process(&stage, "", script.pid());
     let unknown = number(&row, "unmeasured_bytes") / number(&row, "resident_bytes");
     assert!(unknown < 0.2, "after 15 s, {:.0}% of the memory is unknown: {row}", 100.0 * unknown);
-    assert!(number(&row, "hot_bytes") >= (500 << 12) as f64, "{row}");
-    let hot = interval_at(&report, at + (20_501 << 12)).expect("measured");
-    // Every other page around is cold, and as many runs as that are told as one mixed region: the middle, on the log scale.
-    assert!(hot < 5 * SECOND, "every other page touched at 50 Hz, said every {hot} ns");
+    assert!(number(&row, "hot_bytes") >= (450 << 12) as f64, "{row}");
+    // Every other page around is cold, and as many runs as that are told as one mixed region: the middle on the log scale, of pages
+    // of which some may not be known to be hot yet.
+    let [hot, cold] = [20_501, 45_000].map(|page| interval_at(&report, at + (page << 12)).expect("measured"));
+    assert!(
+        hot < 10 * SECOND && hot < cold / 3,
+        "every other page touched at 50 Hz, said every {hot} ns; where none is touched, every {cold} ns"
+    );
 }
 
 #[test]
