@@ -10,6 +10,7 @@ is named.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,8 @@ from .window import Window
 DEFAULT_MEMORY = "256MiB"
 DEFAULT_THREADS = 2
 ROW_GROUP_ROWS = 122_880
+MAX_KEY_VALUES = 100_000
+"""Different texts in a column up to which rows are sorted by their numbers."""
 
 _UNEXPECTED_SQL = """
     with objects as materialized (
@@ -48,6 +51,8 @@ class Duck:
         """`memory` is DuckDB's limit, as in 512MiB."""
         self.store = store
         self._spill = tempfile.TemporaryDirectory(prefix="isotherm-fleet-")
+        self._keys: dict[str, list[str]] = {}
+        """Texts by which rows are sorted that have an enum, by column."""
         config = {
             "memory_limit": memory,
             "threads": str(threads),
@@ -142,30 +147,63 @@ class Duck:
             is_mixed = any(count != len(uris) for (count,) in names)
             rows = self.con.read_parquet(uris, hive_partitioning=False, union_by_name=is_mixed)
             rows.create_view(f"rows_of_{table.name}", replace=True)
+            self._number_keys(table)
             found = self.con.execute("select sum(num_rows) from parquet_file_metadata($1)", [uris]).fetchone()
         return int(found[0])
+
+    def _number_keys(self, table: Table) -> None:
+        """Makes an enum of each text by which rows are sorted, in the order of the texts: sorting by numbers takes half
+        of the time. One pass over the objects, for all columns together.
+        """
+        columns = [column for column in table.sort if table.columns[column] == "varchar"]
+        listed = ", ".join(columns)
+        self.con.execute(f"create or replace temp table keys as select distinct {listed} from rows_of_{table.name}")
+        self._keys = {}
+        for column in columns:
+            texts = f"select distinct {column} from keys where {column} is not null"
+            (count,) = self.con.execute(f"select count(*) from ({texts})").fetchone()
+            if 0 < count <= MAX_KEY_VALUES:
+                self.con.execute(f"create type key_{column} as enum ({texts} order by 1)")
+                values = self.con.execute(f"select unnest(enum_range(null::key_{column}))").fetchall()
+                self._keys[column] = [value for (value,) in values]
+        self.con.execute("drop table keys")
+
+    def _in_bucket(self, table: Table, number: int, buckets: int) -> str:
+        """The condition that rows of a bucket meet."""
+        column = table.bucket_column
+        if column not in self._keys:
+            return f"cast('0x' || substr(md5({column}), 1, 2) as integer) % {buckets} = {number}"
+        # Row groups without any of a list of texts are passed over unread.
+        here = [text for text in self._keys[column] if bucket_of(text, buckets) == number]
+        return f"{column} in ({_listed(here)})" if here else "false"
 
     def write_bucket(self, table: Table, paths: list[str], bucket: tuple[int, int], target: Path) -> int:
         """Writes the rows of a bucket (its number, and how many there are), sorted. Returns the rows; `paths` are for
         errors.
         """
         number, buckets = bucket
-        hashed = f"cast('0x' || substr(md5({table.bucket_column}), 1, 2) as integer) % {buckets} = {number}"
-        sql = f"select * from rows_of_{table.name} where {hashed} order by {', '.join(table.sort)}"
+        condition = self._in_bucket(table, number, buckets) if buckets > 1 else "true"
+        sql = self._sorted(table, f"select * from rows_of_{table.name} where {condition}")
         with self._named(paths):
             return self._copy(sql, table.name, target)
+
+    def _sorted(self, table: Table, sql: str) -> str:
+        """A select of all columns of a table, its rows sorted."""
+        numbers = ", ".join(f"cast({column} as key_{column}) as {column}" for column in self._keys)
+        texts = ", ".join(f"cast({column} as varchar) as {column}" for column in self._keys)
+        inner, outer = (f"* replace ({columns})" if self._keys else "*" for columns in (numbers, texts))
+        return f"select {outer} from (select {inner} from ({sql}) order by {', '.join(table.sort)})"
 
     def write_hourly(self, table: Table, source: Path, target: Path) -> None:
         """Writes the sibling of a compacted object: its sums by hour."""
         sums = contract.HOURLY[table.name]
         keys = [column for column in table.columns if column not in ("time", *sums)]
         summed = ", ".join(f"cast(sum({column}) as bigint) as {column}" for column in sums)
-        self._copy(
+        sql = (
             f"select date_trunc('hour', time) as time, {', '.join(keys)}, {summed} "
-            f"from read_parquet({_quoted(source)}) group by all order by {', '.join(table.sort)}",
-            table.name,
-            target,
+            f"from read_parquet({_quoted(source)}) group by all"
         )
+        self._copy(self._sorted(table, sql), table.name, target)
 
     def _copy(self, sql: str, table: str, target: Path) -> int:
         """Writes the rows of a select as an object of a table. Returns the rows."""
@@ -232,8 +270,17 @@ class MissingObject(FleetError):
         self.paths = paths
 
 
-def _quoted(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"
+def bucket_of(text: str, buckets: int) -> int:
+    """The bucket of a service or host."""
+    return int(hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:2], 16) % buckets
+
+
+def _quoted(text: Path | str) -> str:
+    return "'" + str(text).replace("'", "''") + "'"
+
+
+def _listed(texts: list[str]) -> str:
+    return ", ".join(map(_quoted, texts))
 
 
 def _first_line(error: Exception) -> str:

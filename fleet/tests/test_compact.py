@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
+from conftest import seed
 from maker import START, Maker, host_key, host_row
 
 import isotherm_fleet
-from isotherm_fleet import contract, sqlfile
+from isotherm_fleet import contract, duck, sqlfile
 from isotherm_fleet.compact import Compactor, Options, Report
 from isotherm_fleet.store import open_store
 
@@ -68,6 +70,23 @@ def test_rows_are_sorted_by_service_and_keep_their_metadata(copied: Path) -> Non
             found = {key.decode(): value.decode() for key, value in pq.read_schema(path).metadata.items()}
             assert found.items() >= contract.metadata(name).items()
             assert str(rows.schema.field("time").type) == "timestamp[us, tz=UTC]"
+
+
+def test_rows_are_the_same_with_more_texts_than_are_numbered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = {}
+    for most in (100_000, 2, 0):
+        made = Maker(tmp_path / str(most), seed())
+        made.fill(3)
+        odd = [row | {"service": service} for row in made.rows["wss"][:9] for service in ("o'brien", "ß", "", "Z", "z")]
+        made.write("wss", odd, host_key(9), START)
+        monkeypatch.setattr(duck, "MAX_KEY_VALUES", most)
+        compacted(made.root, bucket_bytes=20_000)
+        rows[most] = {
+            str(path.relative_to(made.root)).rsplit("/", 1)[0]: pq.read_table(path, partitioning=None).to_pylist()
+            for path in sorted(made.root.glob("v1/*/date=*/bucket=*/*.parquet"))
+        }
+    assert len(rows[0]) > len(TABLES) and rows[2] == rows[0]
+    assert rows[100_000] == rows[0]
 
 
 def test_a_service_is_in_one_bucket(copied: Path) -> None:
