@@ -56,7 +56,7 @@ pub(crate) use sampled::SampledTarget;
 pub use sampled::Sampling;
 pub use score::Score;
 pub use snapshot::{
-    CgroupMemory, Classes, Cost, Granularity, Mapping, PagesBehindHuge, Region, RunInfo, Snapshot, TargetFacts,
+    Acted, CgroupMemory, Classes, Cost, Granularity, Mapping, PagesBehindHuge, Region, RunInfo, Snapshot, TargetFacts,
     TargetHeat, TargetId, Thresholds,
 };
 pub(crate) use target::CREDIT_S;

@@ -186,6 +186,26 @@ pub struct TargetFacts {
     pub swapped: Option<Bytes>,
     /// The lowest memory limit of its cgroup and those above; `None` without a limit, or where it is not known.
     pub cgroup_limit: Option<Bytes>,
+    /// What `isotherm run` has done to it; `None` where no scheme takes its memory.
+    pub acted: Option<Acted>,
+}
+
+/// What actions have done to a target since `isotherm run` watches it. Counted by those who act; a monitor does not know it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Acted {
+    /// Memory that has left by page-out so far.
+    pub left_bytes: Bytes,
+    /// Of it, what is out now.
+    pub out_bytes: Bytes,
+    /// Memory that had left and was accessed again so far.
+    pub refaulted_bytes: Bytes,
+    /// Memory that has gone to a slower memory tier so far.
+    pub demoted_bytes: Bytes,
+    /// Memory that has gone to a faster one so far.
+    pub promoted_bytes: Bytes,
+    /// Memory that the kernel gave back when huge pages were split.
+    pub returned_bytes: Bytes,
 }
 
 /// What a memory cgroup is charged for, by kind. Heat is known of mapped memory only. No page table shows the rest of

@@ -12,7 +12,7 @@ use crate::{Error, Result, pages};
 use arrow_array::{Array, BooleanArray, Float32Array, Float64Array, Int64Array, RecordBatch, StringViewArray};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use isotherm_heat::{
-    CgroupMemory, Cost, Granularity, Histogram, IdleStep, Interval, Mapping, MappingIdle, Region, TargetFacts,
+    Acted, CgroupMemory, Cost, Granularity, Histogram, IdleStep, Interval, Mapping, MappingIdle, Region, TargetFacts,
     TargetHeat, TargetId,
 };
 use isotherm_units::{Addr, AddrRange, Bytes, Perms};
@@ -340,6 +340,7 @@ impl Row for TargetRow {
         let behind_huge = (cells.int()?, cells.int()?);
         heat.facts.swapped = cells.optional()?.map(Bytes);
         heat.facts.cgroup_limit = cells.optional()?.map(Bytes);
+        heat.facts.acted = acted(cells)?;
         Ok(TargetRow { heat, regions, mappings, mappings_snapshot, behind_huge })
     }
 }
@@ -351,6 +352,25 @@ fn facts(cells: &mut Cells<'_>) -> Decoded<TargetFacts> {
     let held = CgroupMemory { anon: bytes()?, file: bytes()?, slab: bytes()?, swap: bytes()? };
     let cgroup_memory = is_known.then_some(held);
     Ok(TargetFacts { cleared_by_others_pages, runs_guest, cgroup_memory, ..TargetFacts::default() })
+}
+
+/// What was done to a target: known if any of it is.
+fn acted(cells: &mut Cells<'_>) -> Decoded<Option<Acted>> {
+    let mut is_known = false;
+    let mut bytes = || -> Decoded<Bytes> {
+        let found = cells.optional()?;
+        is_known |= found.is_some();
+        Ok(Bytes(found.unwrap_or_default()))
+    };
+    let acted = Acted {
+        left_bytes: bytes()?,
+        out_bytes: bytes()?,
+        refaulted_bytes: bytes()?,
+        demoted_bytes: bytes()?,
+        promoted_bytes: bytes()?,
+        returned_bytes: bytes()?,
+    };
+    Ok(is_known.then_some(acted))
 }
 
 fn granularity(name: &str) -> Decoded<Granularity> {

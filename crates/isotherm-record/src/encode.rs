@@ -197,6 +197,12 @@ impl Pending {
             Int(behind.map_or(0, |b| b.age_ns)),
             Nullable(facts.swapped.map(|bytes| bytes.0)),
             Nullable(facts.cgroup_limit.map(|bytes| bytes.0)),
+            Nullable(facts.acted.map(|acted| acted.left_bytes.0)),
+            Nullable(facts.acted.map(|acted| acted.out_bytes.0)),
+            Nullable(facts.acted.map(|acted| acted.refaulted_bytes.0)),
+            Nullable(facts.acted.map(|acted| acted.demoted_bytes.0)),
+            Nullable(facts.acted.map(|acted| acted.promoted_bytes.0)),
+            Nullable(facts.acted.map(|acted| acted.returned_bytes.0)),
         ]);
         for region in &target.regions {
             self.push_region(index, target.id, region);

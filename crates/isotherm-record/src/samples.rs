@@ -93,18 +93,30 @@ fn target(pid: u32, i: u64, generation: u64) -> TargetHeat {
                 steps: vec![idle_step(Interval::from_ns(16_000_000_000), i + 1), idle_step(Interval::LONGEST, 0)],
             },
         ],
-        facts: TargetFacts {
-            cleared_by_others_pages: 14 * i,
-            runs_guest: pid == 7,
-            cgroup_memory: (pid != 7).then_some(CgroupMemory {
-                anon: Bytes(1 << 40),
-                file: Bytes(15 + i),
-                slab: Bytes(16),
-                swap: Bytes(0),
-            }),
-            swapped: (pid != 7).then_some(Bytes(18 + i)),
-            cgroup_limit: (pid == 7).then_some(Bytes(1 << 45)),
-        },
+        facts: facts(pid, i),
+    }
+}
+
+fn facts(pid: u32, i: u64) -> TargetFacts {
+    TargetFacts {
+        cleared_by_others_pages: 14 * i,
+        runs_guest: pid == 7,
+        cgroup_memory: (pid != 7).then_some(CgroupMemory {
+            anon: Bytes(1 << 40),
+            file: Bytes(15 + i),
+            slab: Bytes(16),
+            swap: Bytes(0),
+        }),
+        swapped: (pid != 7).then_some(Bytes(18 + i)),
+        cgroup_limit: (pid == 7).then_some(Bytes(1 << 45)),
+        acted: (pid == 7).then_some(Acted {
+            left_bytes: Bytes(19 + i),
+            out_bytes: Bytes(20),
+            refaulted_bytes: Bytes(21 * i),
+            demoted_bytes: Bytes(1 << 44),
+            promoted_bytes: Bytes(0),
+            returned_bytes: Bytes(22),
+        }),
     }
 }
 

@@ -59,6 +59,9 @@
 //! | `behind_huge_pages`, `behind_huge_age_ns` | pages on huge pages that were known before as small ones; how long ago, in the mean |
 //! | `swapped_bytes` | of its own memory, swapped out; null if not known |
 //! | `cgroup_limit_bytes` | the lowest memory limit of its cgroup and those above; null without one |
+//! | `left_bytes`, `out_bytes`, `refaulted_bytes` | what has left by page-out so far; what of it is out now; what has come back; null if no scheme takes its memory, as the next three |
+//! | `demoted_bytes`, `promoted_bytes` | what has gone to a slower memory tier so far, and to a faster one |
+//! | `returned_bytes` | what the kernel gave back so far when huge pages were split |
 //!
 //! **regions**: neighbouring pages of like heat.
 //!
@@ -271,6 +274,12 @@ const TARGETS: &[(&str, Kind)] = &[
     ("behind_huge_age_ns", Kind::Added),
     ("swapped_bytes", Kind::Optional),
     ("cgroup_limit_bytes", Kind::Optional),
+    ("left_bytes", Kind::Optional),
+    ("out_bytes", Kind::Optional),
+    ("refaulted_bytes", Kind::Optional),
+    ("demoted_bytes", Kind::Optional),
+    ("promoted_bytes", Kind::Optional),
+    ("returned_bytes", Kind::Optional),
 ];
 
 const REGIONS: &[(&str, Kind)] = &[

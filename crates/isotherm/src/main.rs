@@ -10,6 +10,7 @@
 // Messages go through `output::note`, which escapes what a terminal would act on.
 #![warn(clippy::print_stderr)]
 
+mod acted;
 mod args;
 mod commands;
 mod daemon;

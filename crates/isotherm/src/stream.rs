@@ -67,18 +67,18 @@ impl Publisher {
         self.run = run.clone();
     }
 
+    /// Whether somebody listens.
+    pub fn is_heard(&self) -> bool {
+        self.broadcaster.clients() > 0
+    }
+
     /// Sends a snapshot, if somebody listens, with what `status` says was done to memory. The first failure is said: it is no reason to
     /// stop.
-    pub fn publish(
-        &mut self,
-        monitor: &mut Monitor<Box<dyn Clock>>,
-        snapshot: &Snapshot,
-        status: impl FnOnce() -> Option<Status>,
-    ) {
-        if self.broadcaster.clients() == 0 {
+    pub fn publish(&mut self, monitor: &mut Monitor<Box<dyn Clock>>, snapshot: &Snapshot, status: Option<&Status>) {
+        if !self.is_heard() {
             return;
         }
-        let sent = self.send(monitor, snapshot, status().as_ref());
+        let sent = self.send(monitor, snapshot, status);
         monitor.charge_bookkeeping();
         if let Err(error) = sent.context("send a snapshot")
             && !std::mem::replace(&mut self.has_failed, true)
@@ -111,7 +111,7 @@ impl Publisher {
         let events = self.events(snapshot, status, monitor.refused());
         let processes = snapshot.targets.iter().map(|target| {
             let pages = monitor.pages_of(target.id.pid).map(|pages| (pages, monitor.now()));
-            rows::process(target, (pages, monitor.sampled_extent_of(target.id.pid).is_some()), status)
+            rows::process(target, (pages, monitor.sampled_extent_of(target.id.pid).is_some()))
         });
         let mut sent = isotherm_stream::Snapshot {
             host: rows::host(&self.run, &self.hostname, snapshot, monitor.unchecked()),

@@ -96,7 +96,7 @@ fn a_scheme_that_pages_out_needs_swap_and_a_dry_run_counts_what_would_leave() {
     {
         stage.isotherm(&format!("run {more} -c {} -d 2s", settings.display())).ended(2).says(why);
     }
-    let status = stage.json(&format!("{run} -d 18s --dry-run --json"));
+    let status = stage.json(&format!("{run} -d 18s --dry-run --record r --json"));
     // A tenth of it is hot: 14 huge ranges are idle as a whole.
     let counted = status["counters"]["paged_out"]["heat"].as_u64().unwrap_or(0);
     assert!((13..=25).contains(&counted), "{status:#}");
@@ -109,6 +109,10 @@ fn a_scheme_that_pages_out_needs_swap_and_a_dry_run_counts_what_would_leave() {
         "nothing has left: {status:#}"
     );
     assert_eq!(status["collapsed"], 0, "no scheme collapses");
+    let recorded = stage.json("report processes r --json")["report"]["processes"][0].clone();
+    assert_eq!((&recorded["pid"], recorded.get("acted")), (&child.pid().into(), None), "nothing was done");
+    stage.isotherm(&format!("{run} -d 2s --dry-run --record r")).ended(1).says("already");
+    stage.isotherm(&format!("{run} -d 2s --dry-run --record r --overwrite")).ended(0).says("snapshots");
 }
 
 #[test]
@@ -145,7 +149,7 @@ fn idle_memory_leaves_while_run_goes_on_and_too_many_refaults_stop_it() {
     let settings = stage.path("page-out.toml");
     fs::write(&settings, PAGE_OUT).unwrap();
     let Some(script) = idle_and_hot(48, &verdict) else { return skip("python3") };
-    let run = "run --socket s.sock --max-cpu 200 --max-slowdown 200";
+    let run = "run --socket s.sock --record r --max-cpu 200 --max-slowdown 200";
     let mut run = stage.start_isotherm(&format!("{run} -p {} -c {}", script.pid(), settings.display()));
     run.until_it_says("status at");
     let reported = || stage.json("status --json --socket s.sock")["targets"][0]["page_out"].clone();
@@ -169,6 +173,12 @@ fn idle_memory_leaves_while_run_goes_on_and_too_many_refaults_stop_it() {
     assert!(memory_of(script.pid()).0.0 + MIB >= resident.0, "nothing leaves while it is paused: {:#}", reported());
     run.signal("INT");
     run.end().ended(0).prints("came back");
+    // The recording has what was done beside what was seen.
+    let recorded = stage.json("report processes r --json")["report"]["processes"][0]["acted"].clone();
+    let of = |name: &str| recorded[name].as_u64().unwrap_or(0);
+    assert!(of("left_bytes") >= 40 * MIB && of("refaulted_bytes") >= 36 * MIB, "{recorded:#}");
+    assert!(of("out_bytes") < 8 * MIB, "{recorded:#}");
+    stage.isotherm("report processes r").ended(0).prints("CAME BACK");
 }
 
 /// 32 MiB that are idle. On SIGUSR1 each eighth page is read, on SIGUSR2 the others; then the major faults of that are written there.

@@ -92,8 +92,9 @@ fn bare_targets() -> impl Strategy<Value = TargetHeat> {
 
 fn facts() -> impl Strategy<Value = TargetFacts> {
     let (memory, bytes) = (any::<Option<[u64; 4]>>(), any::<[Option<u64>; 2]>());
-    (any::<u64>(), any::<bool>(), memory, bytes).prop_map(|(cleared_by_others_pages, runs_guest, memory, bytes)| {
-        TargetFacts {
+    let acted = any::<Option<[u64; 6]>>();
+    (any::<u64>(), any::<bool>(), memory, bytes, acted).prop_map(
+        |(cleared_by_others_pages, runs_guest, memory, bytes, acted)| TargetFacts {
             cleared_by_others_pages,
             runs_guest,
             swapped: bytes[0].map(Bytes),
@@ -102,8 +103,13 @@ fn facts() -> impl Strategy<Value = TargetFacts> {
                 let [anon, file, slab, swap] = of.map(Bytes);
                 CgroupMemory { anon, file, slab, swap }
             }),
-        }
-    })
+            acted: acted.map(|of| {
+                let [left_bytes, out_bytes, refaulted_bytes, demoted_bytes, promoted_bytes, returned_bytes] =
+                    of.map(Bytes);
+                Acted { left_bytes, out_bytes, refaulted_bytes, demoted_bytes, promoted_bytes, returned_bytes }
+            }),
+        },
+    )
 }
 
 fn snapshots() -> impl Strategy<Value = Snapshot> {

@@ -13,7 +13,7 @@ use super::cost::CostSummary;
 use crate::human::{self, Keep};
 use crate::math;
 use crate::text::{Column, Table, TextStyle, write_wrapped};
-use isotherm_heat::{CgroupMemory, Classes, Snapshot, TargetHeat, Thresholds};
+use isotherm_heat::{Acted, CgroupMemory, Classes, Snapshot, TargetHeat, Thresholds};
 use isotherm_units::Bytes;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -149,6 +149,9 @@ pub struct ProcessRow {
     pub runs_guest: bool,
     /// Of its memory, swapped out. `None` if not known.
     pub swapped_bytes: Option<Bytes>,
+    /// What `isotherm run` has done to it, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub acted: Option<Acted>,
     /// Its memory.
     #[serde(flatten)]
     pub heat: HeatSum,
@@ -190,15 +193,14 @@ impl ProcessReport {
     /// Writes the report as text.
     pub fn write_text(&self, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
         write_wrapped(out, &head_line("processes", self.end_unix_ns, self.thresholds), style)?;
-        let swapped = if self.has_swapped() { SWAPPED.as_slice() } else { &[] };
-        let mut table = class_table(&[Column::number("PID", 1), Column::name("COMMAND", Keep::Start, 12, 0)], swapped);
+        let last = LastColumns::of(&self.processes);
+        let mut table =
+            class_table(&[Column::number("PID", 1), Column::name("COMMAND", Keep::Start, 12, 0)], &last.columns());
         for p in &self.processes {
-            let last =
-                swapped.iter().map(|_| p.swapped_bytes.map_or_else(|| "?".to_owned(), |bytes| bytes.to_string()));
-            table.row([vec![p.pid.to_string(), p.label()], p.heat.cells(""), last.collect()].concat());
+            table.row([vec![p.pid.to_string(), p.label()], p.heat.cells(""), last.cells(p)].concat());
         }
         let mark = if self.total_is_approximate { "~" } else { "" };
-        let last = vec![String::new(); swapped.len()];
+        let last = vec![String::new(); last.columns().len()];
         table.row([vec![String::new(), "total".to_owned()], self.total.cells(mark), last].concat());
         table.write(out, style)?;
         write_notes(&self.total, out, style)?;
@@ -206,15 +208,42 @@ impl ProcessReport {
     }
 }
 
-impl ProcessReport {
-    /// Whether memory of any process is known to be swapped out.
-    fn has_swapped(&self) -> bool {
-        self.processes.iter().any(|p| p.swapped_bytes.is_some_and(|bytes| bytes.0 > 0))
-    }
+/// Columns of processes after those of the classes, each where there is any such memory: swapped, and what `isotherm run` has paged out,
+/// and what of it has come back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LastColumns {
+    swapped: bool,
+    acted: bool,
 }
 
-/// A column after those of the classes, where there is any such memory.
-const SWAPPED: [(&str, u8); 1] = [("SWAPPED", 8)];
+impl LastColumns {
+    pub(crate) fn of<'a>(processes: impl IntoIterator<Item = &'a ProcessRow>) -> LastColumns {
+        let none = LastColumns { swapped: false, acted: false };
+        processes.into_iter().fold(none, |found, p| LastColumns {
+            swapped: found.swapped || p.swapped_bytes.is_some_and(|bytes| bytes.0 > 0),
+            acted: found.acted || p.acted.is_some_and(|acted| acted.left_bytes.0 > 0),
+        })
+    }
+
+    /// Without that of what the process itself knows to be swapped.
+    pub(crate) fn of_actions(self) -> LastColumns {
+        LastColumns { swapped: false, ..self }
+    }
+
+    pub(crate) fn columns(self) -> Vec<(&'static str, u8)> {
+        let swapped = self.swapped.then_some(("SWAPPED", 8));
+        let acted = self.acted.then_some([("OUT", 7), ("CAME BACK", 9)]);
+        swapped.into_iter().chain(acted.into_iter().flatten()).collect()
+    }
+
+    pub(crate) fn cells(self, of: &ProcessRow) -> Vec<String> {
+        let text = |bytes: Option<Bytes>| bytes.map_or_else(|| "?".to_owned(), |bytes| bytes.to_string());
+        let swapped = self.swapped.then(|| text(of.swapped_bytes));
+        let acted = of.acted.unwrap_or_default();
+        let acted = self.acted.then(|| [acted.out_bytes, acted.refaulted_bytes].map(|bytes| bytes.to_string()));
+        swapped.into_iter().chain(acted.into_iter().flatten()).collect()
+    }
+}
 
 impl ProcessRow {
     /// Its name, marked if it has ended or runs a guest. Printable.
@@ -392,6 +421,7 @@ fn process(target: &TargetHeat, thresholds: Thresholds) -> ProcessRow {
         exited: target.exited,
         runs_guest: target.facts.runs_guest,
         swapped_bytes: target.facts.swapped,
+        acted: target.facts.acted,
         heat: HeatSum::of(target, thresholds),
     }
 }
@@ -523,6 +553,32 @@ mod tests {
         let some = text([Some(77), None]);
         assert!(some.contains("SWAPPED") && some.contains("77.0 MiB") && some.contains('?'), "{some}");
         assert!(!text([Some(0), None]).contains("SWAPPED"));
+    }
+
+    #[test]
+    fn what_was_paged_out_has_columns_where_there_is_any() {
+        let report = |left: Option<u64>| {
+            let mut target = one(1, "/a", 1, 0);
+            let acted = |mib| Acted {
+                left_bytes: Bytes(mib * MIB),
+                out_bytes: Bytes(mib / 2 * MIB),
+                refaulted_bytes: Bytes(3 * MIB),
+                ..Acted::default()
+            };
+            target.facts.acted = left.map(acted);
+            ProcessReport::build(&snapshot(1, vec![target, one(2, "/a", 1, 0)]), Thresholds::default())
+        };
+        let text = |left| {
+            let mut text = Vec::new();
+            report(left).write_text(&mut text, TextStyle { width: 200, ascii: true }).unwrap();
+            String::from_utf8(text).unwrap()
+        };
+        let some = text(Some(66));
+        assert!(["OUT", "CAME BACK", "33.0 MiB", "3.0 MiB"].iter().all(|part| some.contains(part)), "{some}");
+        assert!(!text(Some(0)).contains("OUT") && !text(None).contains("OUT"));
+        let json = serde_json::to_value(report(Some(66))).unwrap();
+        assert_eq!(json["processes"][0]["acted"]["left_bytes"], 66 * MIB);
+        assert_eq!(json["processes"][1].get("acted"), None, "nothing acts on it");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::heatmap::{
 };
 use crate::human::{self, Keep, fit};
 use crate::math;
-use crate::tables::{CGROUP_MEMORY, Caveats, CostSummary, HeatSum, class_table};
+use crate::tables::{CGROUP_MEMORY, Caveats, CostSummary, HeatSum, LastColumns, class_table};
 use crate::text::{Column, Table, TextStyle};
 use isotherm_heat::{Snapshot, TargetId};
 use ratatui::Frame;
@@ -111,9 +111,11 @@ fn footer_line(state: &TopState, width: usize) -> Line<'static> {
 }
 
 fn process_table(state: &TopState) -> Table {
-    let mut table = class_table(&[Column::number("PID", 1), Column::name("COMMAND", Keep::Start, 12, 0)], &[]);
+    let last = LastColumns::of(state.processes.iter().map(|(_, p)| p)).of_actions();
+    let mut table =
+        class_table(&[Column::number("PID", 1), Column::name("COMMAND", Keep::Start, 12, 0)], &last.columns());
     for (_, p) in &state.processes {
-        table.row([vec![p.pid.to_string(), p.label()], p.heat.cells("")].concat());
+        table.row([vec![p.pid.to_string(), p.label()], p.heat.cells(""), last.cells(p)].concat());
     }
     table
 }
@@ -315,6 +317,8 @@ mod tests {
     use super::*;
     use crate::heatmap::Scale;
     use crate::sample::{run_info, series};
+    use isotherm_heat::Acted;
+    use isotherm_units::Bytes;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -346,6 +350,19 @@ mod tests {
             state.on_key(Key::Char('?'));
             check(&state, "help");
         }
+    }
+
+    #[test]
+    fn what_was_paged_out_is_shown_where_there_is_any() {
+        let mut shown = series(1).remove(0);
+        let mut state = TopState::new(run_info(), TopOptions::default());
+        state.update(Arc::new(shown.clone()));
+        assert!(!screen(&state, 120, 10).contains("CAME BACK"));
+        let acted = Acted { left_bytes: Bytes(7 << 20), out_bytes: Bytes(5 << 20), ..Acted::default() };
+        shown.targets[0].facts.acted = Some(acted);
+        state.update(Arc::new(shown));
+        let text = screen(&state, 120, 10);
+        assert!(text.contains("CAME BACK") && text.contains("5.0 MiB"), "{text}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! [`args`] holds the arguments. [`config`] combines them with the settings file. [`trust`] decides whether root runs the command that a
 //! settings file names. [`page_out`] reads what paging out needs to know, [`migrate`] what moving between memory tiers does, [`split`] what
 //! splitting huge pages does, and [`reclaim`] what taking files from cgroups does. [`assignments`]
-//! reads which cgroups another program gives to schemes.
+//! reads which cgroups another program gives to schemes. [`record`] records what is seen and done.
 
 pub mod args;
 mod assignments;
@@ -11,9 +11,11 @@ pub mod config;
 mod migrate;
 mod page_out;
 mod reclaim;
+mod record;
 mod split;
 mod trust;
 
+use crate::acted;
 use crate::commands::plan::Plan;
 use crate::commands::status;
 use crate::daemon::need_collapse;
@@ -52,6 +54,7 @@ use isotherm_sys::clock;
 use isotherm_sys::free;
 use isotherm_sys::proc::Proc;
 use page_out::PageOutStep;
+use record::Recorder;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,10 +93,9 @@ fn run(args: &RunArgs) -> Result<()> {
     check_actions(args, &config)?;
     let generations = Generations::open(config.hints)?;
     let runner = Runner::start(&WorkArgs { work: args.work.clone(), config: args.config.clone() })?;
-    let machine = machine(args)?;
-    let stream = config.stream.as_deref().map(|path| Publisher::listen(path, config.stream_group.as_deref()));
-    let publisher = stream.transpose()?;
+    let (machine, publisher) = (machine(args)?, publisher(&config)?);
     let mut watching = begin(&config, uses_of(args, &config), &service)?;
+    let recorder = Recorder::begin(args, &watching.run)?;
     let between = BetweenPlanAndWorker::default();
     let mut worker = worker(machine, &config, &between);
     let shared: Shared = Arc::new(Mutex::new(state_of(&config, between)));
@@ -120,17 +122,24 @@ fn run(args: &RunArgs) -> Result<()> {
             paged_out_at: clock::monotonic_ns(),
             files: reclaim::Counting::default(),
             publisher,
+            recorder,
             service: &service,
             assignments: AssignmentsFile::default(),
         };
         let outcome = watch(&mut feeder, &mut config, &mut watching, &signals);
         over.store(true, Ordering::Relaxed);
         service.stopping();
-        outcome
+        outcome.and(feeder.recorder.finish())
     });
     watching.report_refused();
     ended?;
     conclude(args, &shared)
+}
+
+/// Listens for those who show snapshots, if the settings say so.
+fn publisher(config: &Config) -> Result<Option<Publisher>> {
+    let stream = config.stream.as_deref().map(|path| Publisher::listen(path, config.stream_group.as_deref()));
+    stream.transpose()
 }
 
 /// What the actions need of the kernel and of the machine.
@@ -205,6 +214,7 @@ fn worker(machine: Box<dyn ActionMachine + Send>, config: &Config, between: &Bet
 fn uses_of(args: &RunArgs, config: &Config) -> Uses {
     let uses = Uses::nothing().collapsing().serving(&config.socket);
     let uses = config.stream.iter().fold(uses, |uses, stream| uses.serving(stream));
+    let uses = args.record.iter().fold(uses, |uses, recording| uses.writing(recording));
     let uses = if config.pages_out() || config.splits() { uses.paging_out() } else { uses };
     let uses = if config.migrates() { uses.migrating() } else { uses };
     let uses = if config.reclaims() { uses.reclaiming() } else { uses };
@@ -296,14 +306,14 @@ fn watch(feeder: &mut Feeder<'_>, config: &mut Config, watching: &mut Watching, 
         feeder.begin(config, watching);
         let left = ends.map(|end| end.saturating_sub(clock::monotonic_ns()));
         let mut anew = None;
-        watching.windows(left, signals.stop, &ProgressBar::hidden(), |monitor, snapshot| {
+        watching.windows(left, signals.stop, &ProgressBar::hidden(), |monitor, mut snapshot| {
             feeder.feed(config.work.is_some(), monitor, &snapshot)?;
             feeder.note_others(&snapshot);
             feeder.page_out(monitor, &snapshot);
             feeder.migrate(monitor, &snapshot);
             feeder.split(monitor, &snapshot);
             feeder.reclaim(monitor, &snapshot);
-            feeder.publish(monitor, &snapshot);
+            feeder.publish(monitor, &mut snapshot);
             let is_reload = signals.reload.swap(false, Ordering::Relaxed);
             if is_reload {
                 feeder.service.reloading();
@@ -424,6 +434,7 @@ struct Feeder<'a> {
     /// Counts idle files.
     files: reclaim::Counting,
     publisher: Option<Publisher>,
+    recorder: Recorder,
     service: &'a Service,
     assignments: AssignmentsFile,
 }
@@ -456,11 +467,19 @@ impl Feeder<'_> {
         }
     }
 
-    /// Sends the snapshot to those who listen.
-    fn publish(&mut self, monitor: &mut Monitor<Box<dyn Clock>>, snapshot: &Snapshot) {
-        if let Some(publisher) = &mut self.publisher {
-            publisher.publish(monitor, snapshot, || Some(lock(self.shared).status()));
+    /// Sends the snapshot to those who listen, and records it, with what was done.
+    fn publish(&mut self, monitor: &mut Monitor<Box<dyn Clock>>, snapshot: &mut Snapshot) {
+        let heard = self.publisher.as_mut().filter(|publisher| publisher.is_heard());
+        if heard.is_none() && !self.recorder.is_on() {
+            return;
         }
+        let status = lock(self.shared).status();
+        acted::note(snapshot, &status);
+        if let Some(publisher) = heard {
+            publisher.publish(monitor, snapshot, Some(&status));
+        }
+        self.recorder.push(snapshot);
+        monitor.charge_bookkeeping();
     }
 
     fn feed(&mut self, has_work: bool, monitor: &Monitor<Box<dyn Clock>>, snapshot: &Snapshot) -> Result<()> {

@@ -1,5 +1,7 @@
 //! `isotherm top`: the monitor in one thread, the terminal in another.
 
+use crate::acted::Asked;
+use crate::args::socket::default_socket;
 use crate::args::targets::TargetArgs;
 use crate::args::thresholds::ThresholdArgs;
 use crate::args::usage::Usage;
@@ -15,6 +17,7 @@ use isotherm_heat::Thresholds;
 use isotherm_view::top::{TopOptions, run_top};
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc;
 
@@ -28,6 +31,9 @@ pub struct TopArgs {
     pub watch: WatchArgs,
     #[command(flatten)]
     pub thresholds: ThresholdArgs,
+    /// Socket of the `isotherm run` whose actions are shown [default: as for `isotherm status`]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
 }
 
 /// What to watch, and the bounds of the classes that are shown.
@@ -35,15 +41,16 @@ pub struct TopPlan {
     targets: TargetArgs,
     watch: WatchArgs,
     thresholds: Thresholds,
+    socket: Option<PathBuf>,
 }
 
 impl TopArgs {
     /// Watches all processes if none were named.
     pub fn plan(self) -> Result<TopPlan, Usage> {
-        let TopArgs { mut targets, watch, thresholds } = self;
+        let TopArgs { mut targets, watch, thresholds, socket } = self;
         let thresholds = thresholds.bounds()?;
         targets.all |= targets.is_empty() && !watch.is_played() && !watch.is_of_machine();
-        Ok(TopPlan { targets, watch, thresholds })
+        Ok(TopPlan { targets, watch, thresholds, socket })
     }
 }
 
@@ -63,6 +70,7 @@ fn run(plan: &TopPlan) -> Result<()> {
     }
     let stop = Stop::on_signals()?;
     let (targets, watch) = (plan.targets.clone(), plan.watch.clone());
+    let asked = actions_of(plan)?;
     let (to_main, from_monitor) = mpsc::channel();
     let (to_view, snapshots) = mpsc::channel();
     let watching_stop = stop.clone();
@@ -76,9 +84,11 @@ fn run(plan: &TopPlan) -> Result<()> {
             }
         };
         watching.silence();
+        let answers = asked.map(|asked| asked.ask(Arc::clone(&watching_stop.0)));
         let _ = to_main.send(Ok(watching.run.clone()));
         let hidden = indicatif::ProgressBar::hidden();
-        watching.snapshots(None, &watching_stop, &hidden, |snapshot| {
+        watching.snapshots(None, &watching_stop, &hidden, |mut snapshot| {
+            answers.iter().for_each(|answers| answers.note(&mut snapshot));
             let heard = to_view.send(Arc::new(snapshot)).is_ok();
             Ok(if heard { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
         })?;
@@ -96,4 +106,19 @@ fn run(plan: &TopPlan) -> Result<()> {
     // The terminal is back to normal, so the processes that were missing from the lists are reported now.
     watched?.iter().for_each(output::note);
     Ok(())
+}
+
+/// The daemon whose actions are shown, if one answers; one that the user has named has to.
+fn actions_of(plan: &TopPlan) -> Result<Option<Asked>> {
+    // What is played from a recording has its own.
+    if plan.watch.is_played() {
+        return Ok(None);
+    }
+    match &plan.socket {
+        Some(socket) => {
+            let asked = Asked::connect(socket);
+            asked.map(Some).with_context(|| format!("no `isotherm run` answers at {}", socket.display()))
+        }
+        None => Ok(default_socket().ok().and_then(|socket| Asked::connect(&socket))),
+    }
 }

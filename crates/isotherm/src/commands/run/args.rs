@@ -38,6 +38,12 @@ pub struct RunArgs {
     /// The group that may connect there, beside root and our own user
     #[arg(long, value_name = "GROUP")]
     pub stream_group: Option<String>,
+    /// Record into this directory what is seen, as `isotherm record` does, and what is done to each process
+    #[arg(long, value_name = "DIR")]
+    pub record: Option<PathBuf>,
+    /// Replace a recording that is already there
+    #[arg(long, requires = "record")]
+    pub overwrite: bool,
     /// Where to note what is done, for `isotherm undo` [default: /run/isotherm/isotherm.journal of root, $XDG_RUNTIME_DIR/isotherm.journal of others]
     #[arg(long, value_name = "PATH")]
     pub journal: Option<PathBuf>,
