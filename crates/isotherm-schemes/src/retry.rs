@@ -50,8 +50,8 @@ pub struct RetryScheduler {
     deferred: HashMap<u64, (Hint, u8, Wait)>,
     /// Deferred huge ranges. Further hints at them change nothing.
     waiting: HashSet<(TargetId, PmdNo)>,
-    /// Number of tries, for hints that are back in the queue.
-    tries: HashMap<(TargetId, PmdNo), u8>,
+    /// Number of tries, for hints that are back in the queue, with their action: another may take the place of one.
+    tries: HashMap<(TargetId, PmdNo), (ActionId, u8)>,
     next: u64,
     most: usize,
 }
@@ -133,7 +133,8 @@ impl RetryScheduler {
     /// The second part: the hint to serve, and how many times it was tried before.
     pub fn take(&mut self, queue: &mut HintQueue) -> Option<(Hint, u8)> {
         let hint = queue.take()?;
-        let tries = self.tries.remove(&(hint.process, hint.pmd)).unwrap_or(0);
+        let tries = self.tries.remove(&(hint.process, hint.pmd)).filter(|(of, _)| *of == hint.action);
+        let tries = tries.map_or(0, |(_, tries)| tries);
         Some((hint, tries))
     }
 
@@ -168,7 +169,7 @@ impl RetryScheduler {
             if let Some((hint, tries, _)) = self.deferred.remove(&number) {
                 self.waiting.remove(&(hint.process, hint.pmd));
                 if tries > 0 && self.tries.len() < self.most {
-                    self.tries.insert((hint.process, hint.pmd), tries);
+                    self.tries.insert((hint.process, hint.pmd), (hint.action, tries));
                 }
                 queue.add(hint);
             }

@@ -11,6 +11,7 @@
 //! longer: [`Worker::with_long_retries`].
 
 use crate::action::{Action, Failure, Guard, Performed, Price};
+use crate::bring_back::BRING_BACK;
 use crate::budgets::{Budgets, Wait};
 use crate::guards::cgroups::{self, Pauses};
 use crate::guards::{HostGuard, RECHECK_INTERVAL};
@@ -378,8 +379,8 @@ impl<M: Machine> Worker<M> {
                 self.actions[action].has_page();
                 if let Some(member) = self.members.get_mut(&process) {
                     member.grown_pages += u64::from(price.grows);
-                    // What charges nothing says nothing of the room for a charge.
-                    if price.charge.0 > 0 {
+                    // What charges nothing says nothing of the room for a charge, nor does bringing back, whose call succeeds whatever was read.
+                    if price.charge.0 > 0 && hint.action != BRING_BACK {
                         self.cgroups.forget(&member.cgroup);
                     }
                 }

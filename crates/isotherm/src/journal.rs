@@ -40,12 +40,19 @@ pub fn journaled(path: Option<&Path>) -> Result<Live> {
 /// After so many bytes more, what is of processes that have ended is dropped.
 const GROWTH: u64 = 1 << 20;
 
+/// A huge range of a process, and its program: another that runs in its place has other memory there.
+type Key = (TargetId, PmdNo, Option<(u64, u64)>);
+
+fn key(entry: &Entry) -> Key {
+    (entry.process, entry.pmd, entry.image)
+}
+
 /// An open journal.
 #[derive(Debug)]
 pub struct FileJournal {
     file: File,
     /// The first act on each huge range, which is the one to bring back.
-    known: BTreeMap<(TargetId, PmdNo), Act>,
+    known: BTreeMap<Key, Act>,
     /// The last act that was begun is the first on its huge range.
     is_first: bool,
     written: u64,
@@ -89,7 +96,7 @@ impl FileJournal {
             replace(&self.file, &entries)?;
             flock(&self.file, FlockOperation::LockShared)?;
         }
-        self.known = entries.iter().map(|entry| (entry.range(), entry.act)).collect();
+        self.known = entries.iter().map(|entry| (key(entry), entry.act)).collect();
         Ok(())
     }
 
@@ -104,7 +111,7 @@ impl FileJournal {
 
 impl Journal for FileJournal {
     fn begin(&mut self, entry: Entry) -> io::Result<()> {
-        self.is_first = !self.known.contains_key(&entry.range());
+        self.is_first = !self.known.contains_key(&key(&entry));
         if !self.is_first {
             return Ok(());
         }
@@ -113,19 +120,19 @@ impl Journal for FileJournal {
         }
         self.append(entry)?;
         self.file.sync_data()?;
-        self.known.insert(entry.range(), entry.act);
+        self.known.insert(key(&entry), entry.act);
         Ok(())
     }
 
     fn end(&mut self, entry: Entry, is_done: bool) {
-        let first = self.known.get(&entry.range()).copied();
+        let first = self.known.get(&key(&entry)).copied();
         let is_back = match (first, is_done) {
             (Some(first), true) => first.undone_by() == entry.act,
             (first, false) => self.is_first && first == Some(entry.act),
             (None, true) => false,
         };
         if is_back && self.append(Entry { act: Act::Back, ..entry }).is_ok() {
-            self.known.remove(&entry.range());
+            self.known.remove(&key(&entry));
         }
     }
 }
@@ -242,7 +249,25 @@ mod tests {
         let journal = OwnJournal::open(&path).unwrap().unwrap();
         assert_eq!(journal.entries, expected);
         journal.keep(&expected[1..]).unwrap();
-        assert_eq!(FileJournal::open(&path).unwrap().known, [(expected[1].range(), Act::Collapse)].into());
+        assert_eq!(FileJournal::open(&path).unwrap().known, [(key(&expected[1]), Act::Collapse)].into());
+    }
+
+    #[test]
+    fn what_is_done_to_another_program_in_the_same_process_is_noted_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("j");
+        let mut journal = FileJournal::open(&path).unwrap();
+        let now = entry(std::process::id(), 9, Act::Collapse);
+        // The program that has replaced itself was another file before, at the same addresses.
+        journal.begin(Entry { image: Some((1, 2)), ..now }).unwrap();
+        journal.begin(now).unwrap();
+        journal.begin(now).unwrap();
+        assert_eq!(parse(&fs::read_to_string(&path).unwrap()).len(), 2);
+        drop(journal);
+        assert_eq!(
+            FileJournal::open(&path).unwrap().known.into_iter().collect::<Vec<_>>(),
+            [(key(&now), Act::Collapse)]
+        );
     }
 
     #[test]

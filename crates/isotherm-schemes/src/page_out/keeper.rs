@@ -31,6 +31,8 @@ pub enum Stays {
     ClearedByOthers,
     /// It is sampled: its pages are not known one by one.
     Sampled,
+    /// No scheme pages it out any more. What is out is still counted when it comes back.
+    NoScheme,
     /// All of its memory has to stay: it runs a guest, has an io_uring, is traced and the like.
     MustStay,
     /// Of a cgroup: not all of its processes are watched, so somebody else's memory might leave.
@@ -47,6 +49,7 @@ impl Stays {
             Stays::NoSwap => "no swap",
             Stays::Watermarks => "free memory is not between the watermarks",
             Stays::ClearedByOthers => "something else clears its accessed bits",
+            Stays::NoScheme => "no scheme pages it out any more",
             Stays::MustStay => {
                 "all of its memory has to stay (guest, io_uring, userfaultfd, pinned memory, traced, core dump)"
             }
@@ -215,6 +218,16 @@ impl Keeper {
     /// Whether pages of a huge range are about to leave, or are out.
     pub fn is_after(&self, pmd: PmdNo) -> bool {
         self.hinted.contains(&pmd) || self.left.is_out(pmd)
+    }
+
+    /// Whether nothing has ever left.
+    pub fn is_unused(&self) -> bool {
+        self.left.left() == 0
+    }
+
+    /// Nothing leaves any more.
+    pub fn stop(&mut self) {
+        self.stays = Some(Stays::NoScheme);
     }
 
     /// Sets other limits. What is out is still counted when it comes back.

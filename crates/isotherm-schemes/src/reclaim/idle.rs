@@ -3,6 +3,9 @@
 //! A page counts that is idle by its own accessed bit, as for [`crate::page_out`]. Several processes may map one file, and a page that is
 //! idle in one may be hot in another. Which page of the file a page of a mapping is is not known here, so of such a file
 //! the smallest of the counts is taken: never more than the least that one of them leaves alone.
+//!
+//! Present pages are counted beside, by file those of the process with most: they may be charged to another cgroup, the one that has read the file
+//! first, and then the kernel takes nothing of them when this one is asked. [`super::reclaimer`] compares them with what is charged.
 
 use crate::facts::{is_named_memory, pages_within};
 use crate::page_out::{IdlePmd, Rules, idle_pages};
@@ -10,14 +13,25 @@ use isotherm_heat::{Mapping, Ns, Target};
 use isotherm_units::{Perms, PmdNo};
 use std::collections::BTreeMap;
 
-/// Idle pages by the name of their file.
+/// Pages by the name of their file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IdleFiles(BTreeMap<String, u64>);
+pub struct IdleFiles(BTreeMap<String, Pages>);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Pages {
+    idle: u64,
+    present: u64,
+}
 
 impl IdleFiles {
     /// Of one process: pages of files that are idle for so long. Costs the same as [`idle_pages`].
     pub fn of(target: &Target, mappings: &[Mapping], min_idle_ns: Ns, now: Ns) -> IdleFiles {
-        IdleFiles::among(&idle_pages(Rules { min_idle_ns }, target, now), mappings)
+        let mut files = IdleFiles::among(&idle_pages(Rules { min_idle_ns }, target, now), mappings);
+        for mapping in mappings.iter().filter(|mapping| is_of_file(mapping)) {
+            let present = |pmd| u64::from((target.present_in(pmd) & pages_within(mapping, pmd)).count());
+            files.0.entry(mapping.name.clone()).or_default().present += pmds_of(mapping).map(present).sum::<u64>();
+        }
+        files
     }
 
     /// Of huge ranges with idle pages, and all mappings, both in address order.
@@ -26,7 +40,7 @@ impl IdleFiles {
         for mapping in mappings.iter().filter(|mapping| is_of_file(mapping)) {
             let in_it = |known: &IdlePmd| u64::from((known.pages & pages_within(mapping, known.pmd)).count());
             let pages: u64 = within(idle, mapping).map(in_it).sum();
-            *files.0.entry(mapping.name.clone()).or_default() += pages;
+            files.0.entry(mapping.name.clone()).or_default().idle += pages;
         }
         files
     }
@@ -44,15 +58,30 @@ impl IdleFiles {
     /// The same with another process of the cgroup.
     pub fn and(mut self, other: IdleFiles) -> IdleFiles {
         for (name, pages) in other.0 {
-            self.0.entry(name).and_modify(|known| *known = pages.min(*known)).or_insert(pages);
+            let both = |known: &mut Pages| {
+                *known = Pages { idle: known.idle.min(pages.idle), present: known.present.max(pages.present) };
+            };
+            self.0.entry(name).and_modify(both).or_insert(pages);
         }
         self
     }
 
-    /// All of them.
+    /// All that are idle.
     pub fn pages(&self) -> u64 {
-        self.0.values().sum()
+        self.0.values().map(|pages| pages.idle).sum()
     }
+
+    /// All that are present.
+    pub fn present_pages(&self) -> u64 {
+        self.0.values().map(|pages| pages.present).sum()
+    }
+}
+
+/// The huge ranges that a mapping touches.
+fn pmds_of(mapping: &Mapping) -> impl Iterator<Item = PmdNo> {
+    let end = mapping.range.end;
+    std::iter::successors(Some(mapping.range.start.pmd()), |pmd| Some(pmd.next()))
+        .take_while(move |pmd| pmd.addr() < end)
 }
 
 /// The huge ranges that touch a mapping. Both are in address order.
@@ -63,10 +92,11 @@ fn within<'a>(idle: &'a [IdlePmd], mapping: &Mapping) -> impl Iterator<Item = &'
 }
 
 /// Whether its pages are those of a file. Where a program may write to a private mapping, they have become its own as soon as it did.
-/// Files in memory leave for swap.
+/// Files in memory leave for swap; `/run` is one such file system everywhere, as in journald's journal until there is another.
 fn is_of_file(mapping: &Mapping) -> bool {
     let is_copied = mapping.perms.is_private() && mapping.perms.contains(Perms::WRITE);
-    mapping.name.starts_with('/') && !is_named_memory(mapping) && !is_copied
+    let in_memory = is_named_memory(mapping) || mapping.name.starts_with("/run/");
+    mapping.name.starts_with('/') && !in_memory && !is_copied
 }
 
 #[cfg(test)]
@@ -96,7 +126,8 @@ mod tests {
         ];
         let files = IdleFiles::among(&[idle(1, 50..400), idle(2, 0..512), idle(3, 0..128)], &mappings);
         // 562 to 599; 700 to 911 and 1600 to 1663.
-        assert_eq!(files.0, [("/usr/lib/db".to_owned(), 38), ("/var/db".to_owned(), 212 + 64)].into());
+        let idle = |idle| Pages { idle, present: 0 };
+        assert_eq!(files.0, [("/usr/lib/db".to_owned(), idle(38)), ("/var/db".to_owned(), idle(212 + 64))].into());
         assert_eq!(files.pages(), 314);
     }
 

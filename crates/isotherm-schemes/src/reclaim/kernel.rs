@@ -13,7 +13,7 @@ pub trait AskMachine {
     /// Percentage of the last ten seconds in which something in the cgroup waited for memory; `None` if unknown.
     fn pressure_pct(&mut self, cgroup: &Cgroup) -> Option<f64>;
     /// What the kernel counts of it; `None` where it does not.
-    fn counts(&mut self, cgroup: &Cgroup) -> Option<ReclaimCounts>;
+    fn counts(&mut self, cgroup: &Cgroup) -> Result<Option<ReclaimCounts>, Error>;
     /// Asks for so much of its files. With 0 bytes, finds out whether it can be asked.
     fn ask(&mut self, cgroup: &Cgroup, bytes: Bytes) -> Result<(), Error>;
     /// CPU time that this thread has used so far.
@@ -43,8 +43,8 @@ impl AskMachine for Asker {
         Some(cgroup.memory_pressure().ok()??.some_avg10)
     }
 
-    fn counts(&mut self, cgroup: &Cgroup) -> Option<ReclaimCounts> {
-        cgroup.reclaim_counts().ok()?
+    fn counts(&mut self, cgroup: &Cgroup) -> Result<Option<ReclaimCounts>, Error> {
+        cgroup.reclaim_counts()
     }
 
     fn ask(&mut self, cgroup: &Cgroup, bytes: Bytes) -> Result<(), Error> {

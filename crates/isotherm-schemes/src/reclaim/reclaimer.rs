@@ -2,6 +2,8 @@
 //!
 //! What is idle is asked for once in the age that makes it idle, and not again and again: the kernel may have taken other pages than those,
 //! of files that nobody maps, and what is idle still looks so. What has become less since the last count does not stand against the next.
+//! A page of a file is charged to the cgroup that has read it first, and asking another one takes others instead. What more is present of the
+//! files than is charged and mapped belongs to others, and as many of the idle pages are not asked for.
 //! Each step is small, so that the brake acts in time. The brake is that of
 //! paging out ([`Brake`]), fed with the refaults of files that the kernel counts for the cgroup. Some of them may have other causes,
 //! such as a limit of the cgroup; then, too, less should leave.
@@ -26,12 +28,15 @@ const BETWEEN: Ns = 1_000_000_000;
 const REST: Ns = 60_000_000_000;
 /// What was counted longer ago than this may be in use by now.
 const FRESH: Ns = 12_000_000_000;
+const MINUTE: Ns = 60_000_000_000;
 
 /// What was found in the processes of a cgroup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// Pages of files that are idle.
     pub idle_pages: u64,
+    /// Pages of the same files that are present, of any cgroup.
+    pub present_pages: u64,
     /// The working set of a minute.
     pub working_set_pages: u64,
     /// Why nothing may leave, if so.
@@ -86,8 +91,12 @@ pub struct Reclaimer {
     /// idle would be.
     asked_in_vain: f64,
     next_at: Ns,
-    refaults_at_first: Option<u64>,
+    /// What the kernel had counted last. It begins anew in a cgroup that has replaced another of its name.
+    last_refaults: Option<u64>,
     refaults: u64,
+    noted_at: Ns,
+    /// The age at which idle pages were counted last.
+    found_age: Ns,
     cannot_be_asked: bool,
     /// By the watermarks of its scheme; active if it has none.
     is_active: bool,
@@ -107,8 +116,10 @@ impl Reclaimer {
             asked_since: 0.0,
             asked_in_vain: 0.0,
             next_at: now,
-            refaults_at_first: None,
+            last_refaults: None,
             refaults: 0,
+            noted_at: now,
+            found_age: limits.min_idle_ns,
             cannot_be_asked: false,
             is_active: false,
             waiting: None,
@@ -140,10 +151,14 @@ impl Reclaimer {
 
     /// Forgets what idle pages have left for, and what was asked for an age ago. So many are idle now.
     fn forget(&mut self, idle_pages: u64, now: Ns) {
-        let left = self.found.idle_pages.saturating_sub(idle_pages) as f64;
-        let passed = now.saturating_sub(self.found_at) as f64 / self.age_ns().max(1) as f64;
+        let age_ns = self.age_ns();
+        // At another age others are idle: that they are fewer does not show that any have left.
+        let is_same = std::mem::replace(&mut self.found_age, age_ns) == age_ns;
+        let left = if is_same { self.found.idle_pages.saturating_sub(idle_pages) as f64 } else { 0.0 };
+        let passed = now.saturating_sub(self.found_at) as f64 / age_ns.max(1) as f64;
         let in_vain = self.asked_in_vain + self.asked_since - left - passed * idle_pages as f64;
-        (self.asked_since, self.asked_in_vain) = (0.0, in_vain.max(0.0));
+        let most = if is_same { f64::INFINITY } else { idle_pages as f64 };
+        (self.asked_since, self.asked_in_vain) = (0.0, in_vain.clamp(0.0, most));
     }
 
     /// Whether it is time for a step, as far as is known without asking the kernel.
@@ -160,6 +175,11 @@ impl Reclaimer {
         self.cannot_be_asked = true;
     }
 
+    /// It was not there at the moment.
+    pub fn later(&mut self, until: Ns) {
+        self.next_at = until;
+    }
+
     /// Something holds it up until then.
     pub fn wait(&mut self, why: Wait, until: Ns) {
         (self.waiting, self.next_at) = (Some(why), until);
@@ -171,16 +191,24 @@ impl Reclaimer {
         self.come_back(counts, now);
         self.brake.age_ns()?;
         let most = (counts.file.0 / PAGE_SIZE) as f64;
-        let pages = (self.found.idle_pages as f64 - self.asked_since - self.asked_in_vain).min(most).min(LARGEST_STEP);
+        let of_others = self.found.present_pages.saturating_sub(counts.file_mapped.0 / PAGE_SIZE);
+        let idle = self.found.idle_pages.saturating_sub(of_others) as f64;
+        let pages = (idle - self.asked_since - self.asked_in_vain).min(most).min(LARGEST_STEP);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and small")]
         (pages >= SMALLEST_STEP).then_some(Bytes(pages as u64 * PAGE_SIZE))
     }
 
     fn come_back(&mut self, counts: ReclaimCounts, now: Ns) {
-        let before = *self.refaults_at_first.get_or_insert(counts.refaulted_file_pages);
-        let all = counts.refaulted_file_pages.saturating_sub(before);
-        self.brake.note(all.saturating_sub(self.refaults), self.found.working_set_pages, now);
-        self.refaults = all;
+        let all = counts.refaulted_file_pages;
+        let before = self.last_refaults.replace(all).unwrap_or(all);
+        let since = if all < before { all } else { all - before };
+        self.refaults += since;
+        // After a pause they are those of hours. The brake takes what they are in a minute.
+        let passed = now.saturating_sub(std::mem::replace(&mut self.noted_at, now)).max(MINUTE);
+        let a_minute = u128::from(since) * u128::from(MINUTE) / u128::from(passed);
+        // Processes share files, so their working sets may add up to more than there is.
+        let working_set = self.found.working_set_pages.min(counts.charged.0 / PAGE_SIZE);
+        self.brake.note(u64::try_from(a_minute).unwrap_or(since), working_set, now);
     }
 
     /// Takes in the result of a step.
@@ -227,11 +255,11 @@ mod tests {
     const ANY: (Option<Watermarks>, f64) = (None, 50.0);
 
     fn counts(refaulted_file_pages: u64) -> ReclaimCounts {
-        ReclaimCounts { file: FILE, stolen_pages: 0, refaulted_file_pages }
+        ReclaimCounts { file: FILE, file_mapped: FILE, charged: FILE, stolen_pages: 0, refaulted_file_pages }
     }
 
     fn idle(idle_pages: u64) -> Found {
-        Found { idle_pages, working_set_pages: 100_000, stays: None }
+        Found { idle_pages, working_set_pages: 100_000, ..Found::default() }
     }
 
     /// Steps once a second while something is asked for, and gets so many of four pages. Returns what was asked for, in pages.
@@ -313,6 +341,74 @@ mod tests {
         assert_eq!((reclaimer.status("/a").stays, reclaimer.age_ns()), (Some(Stays::Refaults), 200 * S));
         assert!(reclaimer.is_due(62 * S), "what comes back is still counted, or it would never go on");
         assert_eq!(reclaimer.status("/a").refaulted_bytes, 5000 * PAGE_SIZE);
+    }
+
+    #[test]
+    fn a_service_that_was_restarted_is_braked_by_what_it_reads_again() {
+        let mut reclaimer = Reclaimer::new(LIMITS, 0);
+        reclaimer.found(idle(100_000), ANY, 60 * S);
+        assert!(reclaimer.step(counts(5_000_000), 60 * S).is_some());
+        reclaimer.found(idle(100_000), ANY, 61 * S);
+        // Its cgroup is another one now, which has begun to count.
+        assert_eq!(reclaimer.step(counts(5000), 61 * S), None);
+        assert_eq!(reclaimer.step(counts(6000), 62 * S), None);
+        assert_eq!(reclaimer.status("/a").refaulted_bytes, 6000 * PAGE_SIZE);
+    }
+
+    #[test]
+    fn refaults_of_a_pause_count_as_what_they_are_in_a_minute() {
+        let mut reclaimer = Reclaimer::new(LIMITS, 0);
+        reclaimer.found(idle(100_000), ANY, 60 * S);
+        assert!(reclaimer.step(counts(0), 60 * S).is_some());
+        // 40 a minute for ten hours, where 200 are allowed.
+        let later = 60 * S + 600 * MINUTE;
+        reclaimer.found(idle(100_000), ANY, later);
+        assert!(reclaimer.step(counts(24_000), later).is_some(), "{reclaimer:?}");
+        assert_eq!(reclaimer.status("/a").refaulted_bytes, 24_000 * PAGE_SIZE);
+    }
+
+    #[test]
+    fn processes_that_share_files_do_not_raise_the_ceiling() {
+        let shared = Found { working_set_pages: 64 << 20, ..idle(100_000) };
+        let mut reclaimer = Reclaimer::new(LIMITS, 0);
+        reclaimer.found(shared, ANY, 60 * S);
+        assert!(reclaimer.step(counts(0), 60 * S).is_some());
+        // 0.2% of the 1 GiB that is charged are 524 pages.
+        assert_eq!(reclaimer.step(counts(600), 61 * S), None);
+    }
+
+    #[test]
+    fn pages_that_are_charged_to_another_cgroup_are_not_asked_for_here() {
+        let mut reclaimer = Reclaimer::new(LIMITS, 0);
+        let read_by_another = Found { present_pages: 2_621_440, ..idle(2_097_152) };
+        reclaimer.found(read_by_another, ANY, S);
+        let hot = Bytes(300 << 20);
+        let little = ReclaimCounts { file: hot, file_mapped: hot, charged: hot, ..counts(0) };
+        assert_eq!(reclaimer.step(little, S), None, "all of what it has is in use, as far as is known");
+        // 1,000 pages fewer are charged than are present, and may be among the idle ones.
+        let present = FILE.0 / PAGE_SIZE + 1000;
+        reclaimer.found(Found { present_pages: present, ..idle(2000) }, ANY, 2 * S);
+        assert_eq!(reclaimer.step(counts(0), 2 * S), Some(Bytes(1000 * PAGE_SIZE)));
+    }
+
+    #[test]
+    fn what_was_asked_in_vain_is_not_forgotten_when_the_age_grows() {
+        let mut reclaimer = Reclaimer::new(LIMITS, 0);
+        reclaimer.found(idle(4096), ANY, 60 * S);
+        let asked = reclaimer.step(counts(0), 60 * S).unwrap();
+        reclaimer.taken(Taken { asked, left_pages: 4096, cpu_ns: 1 }, 60 * S);
+        reclaimer.found(idle(4096), ANY, 61 * S);
+        assert_eq!(reclaimer.step(counts(5000), 61 * S), None, "the brake");
+        // At twice the age, a quarter of them are idle. They are some of those.
+        reclaimer.found(idle(1024), ANY, 62 * S);
+        for minute in 2..30 {
+            reclaimer.found(idle(1024), ANY, minute * MINUTE);
+            if let Some(asked) = reclaimer.step(counts(5000), minute * MINUTE) {
+                assert!(minute >= 3, "{asked} in minute {minute}");
+                return;
+            }
+        }
+        panic!("it is never asked for again");
     }
 
     #[test]

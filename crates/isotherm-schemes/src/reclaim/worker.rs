@@ -10,7 +10,7 @@ use crate::budgets::{Budgets, Wait};
 use crate::guards::{HostGuard, RECHECK_INTERVAL};
 use crate::state::{Shared, lock};
 use isotherm_heat::{Bucket, Ns};
-use isotherm_sys::proc::Cgroup;
+use isotherm_sys::proc::{Cgroup, Error};
 use isotherm_units::Bytes;
 use std::collections::BTreeMap;
 
@@ -20,6 +20,10 @@ const GUARDS: &[Guard] = &[Guard::Pressure, Guard::Io];
 const IDLE: Ns = 200_000_000;
 /// Until the budget of CPU is checked again.
 const CPU_WAIT: Ns = 100_000_000;
+/// Until a cgroup that was not there is looked for again.
+const GONE: Ns = 1_000_000_000;
+/// Cgroups of which it is remembered whether they can be asked.
+const MAX_KNOWN: usize = 4096;
 
 /// The worker.
 #[derive(Debug)]
@@ -75,19 +79,29 @@ impl<M: AskMachine> Worker<M> {
             lock(shared).reclaim_waits(cgroup, why, until);
             return None;
         }
-        if let Err(fault) = self.check(cgroup) {
-            lock(shared).cannot_reclaim(cgroup);
-            return fault;
-        }
-        let Some(before) = self.machine.counts(cgroup) else {
-            lock(shared).cannot_reclaim(cgroup);
-            return None;
+        let before = match self.check(cgroup).and_then(|()| Ok(self.machine.counts(cgroup)?)) {
+            Ok(Some(before)) => before,
+            Err(Fault::Error(error)) if error.is_gone() => {
+                lock(shared).reclaim_later(cgroup, now + GONE);
+                return None;
+            }
+            Ok(None) | Err(Fault::Known) => {
+                lock(shared).cannot_reclaim(cgroup);
+                return None;
+            }
+            Err(Fault::Error(error)) => {
+                lock(shared).cannot_reclaim(cgroup);
+                return Some(format!(
+                    "files of the cgroup {} stay: {error} (reclaim needs Linux 6.11, cgroup v2, and write access to memory.reclaim)",
+                    cgroup.path
+                ));
+            }
         };
         let asked = lock(shared).reclaim_step(cgroup, before, now)?;
         let began = self.machine.cpu_ns();
         // A cgroup that has gone meanwhile is no fault: it is forgotten with its processes.
         let fault = self.machine.ask(cgroup, asked).err().filter(|error| !error.is_gone());
-        let after = self.machine.counts(cgroup).unwrap_or(before);
+        let after = self.machine.counts(cgroup).ok().flatten().unwrap_or(before);
         let left_pages = after.stolen_pages.saturating_sub(before.stolen_pages);
         let cpu_ns = self.machine.cpu_ns().saturating_sub(began);
         lock(shared).reclaimed(cgroup, Taken { asked, left_pages, cpu_ns }, now);
@@ -107,22 +121,37 @@ impl<M: AskMachine> Worker<M> {
         is_pressed.then_some((Wait::CgroupPressure, now + RECHECK_INTERVAL))
     }
 
-    /// Whether a cgroup can be asked at all. If not: why, the first time.
-    fn check(&mut self, cgroup: &Cgroup) -> Result<(), Option<String>> {
+    /// Whether a cgroup can be asked at all. Nothing is concluded from one that is gone.
+    fn check(&mut self, cgroup: &Cgroup) -> Result<(), Fault> {
         match self.askable.get(&cgroup.path) {
             Some(true) => Ok(()),
-            Some(false) => Err(None),
+            Some(false) => Err(Fault::Known),
             None => {
                 let asked = self.machine.ask(cgroup, Bytes(0));
-                self.askable.insert(cgroup.path.clone(), asked.is_ok());
-                asked.map_err(|error| {
-                    Some(format!(
-                        "files of the cgroup {} stay: {error} (reclaim needs Linux 6.11, cgroup v2, and write access to memory.reclaim)",
-                        cgroup.path
-                    ))
-                })
+                if !asked.as_ref().is_err_and(Error::is_gone) {
+                    // Cgroups come and go. They are asked once more.
+                    if self.askable.len() >= MAX_KNOWN {
+                        self.askable.clear();
+                    }
+                    self.askable.insert(cgroup.path.clone(), asked.is_ok());
+                }
+                Ok(asked?)
             }
         }
+    }
+}
+
+/// Why a cgroup is not asked.
+#[derive(Debug)]
+enum Fault {
+    /// It cannot be, as was reported.
+    Known,
+    Error(Error),
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Fault {
+        Fault::Error(error)
     }
 }
 
@@ -134,7 +163,7 @@ mod tests {
     use crate::page_out::brake::Limits;
     use crate::reclaim::reclaimer::Found;
     use crate::state::State;
-    use isotherm_sys::proc::{CgroupKind, Error, ReclaimCounts};
+    use isotherm_sys::proc::{CgroupKind, ReclaimCounts};
     use std::io;
     use std::path::PathBuf;
     use std::sync::{Arc, Mutex};
@@ -148,6 +177,7 @@ mod tests {
         asked: Vec<Bytes>,
         counts: ReclaimCounts,
         cannot: bool,
+        is_gone: bool,
         pressure_pct: f64,
         host: HostState,
         cpu_ns: Ns,
@@ -164,11 +194,14 @@ mod tests {
             Some(self.pressure_pct)
         }
 
-        fn counts(&mut self, _: &Cgroup) -> Option<ReclaimCounts> {
-            Some(self.counts)
+        fn counts(&mut self, cgroup: &Cgroup) -> Result<Option<ReclaimCounts>, Error> {
+            if self.is_gone { Err(gone(cgroup)) } else { Ok(Some(self.counts)) }
         }
 
         fn ask(&mut self, cgroup: &Cgroup, bytes: Bytes) -> Result<(), Error> {
+            if self.is_gone {
+                return Err(gone(cgroup));
+            }
             if self.cannot {
                 let source = io::Error::from_raw_os_error(22);
                 return Err(Error::Io { path: cgroup.dir.clone(), source });
@@ -184,12 +217,17 @@ mod tests {
         }
     }
 
+    fn gone(cgroup: &Cgroup) -> Error {
+        Error::Gone { path: cgroup.dir.clone() }
+    }
+
     fn cgroup() -> Cgroup {
         Cgroup { kind: CgroupKind::Unified, dir: PathBuf::from("/sys/fs/cgroup/a"), path: "/a".into() }
     }
 
     fn scene(fake: Fake) -> (Worker<Fake>, Shared) {
-        let counts = ReclaimCounts { file: Bytes(1 << 30), ..fake.counts };
+        let all = Bytes(1 << 30);
+        let counts = ReclaimCounts { file: all, file_mapped: all, charged: all, ..fake.counts };
         let shared: Shared = Arc::new(Mutex::new(State::new(Rules::default(), Budgets::default())));
         (Worker::new(Fake { counts, ..fake }, 0), shared)
     }
@@ -202,7 +240,7 @@ mod tests {
             {
                 let mut state = lock(shared);
                 state.reclaim_age(&cgroup(), LIMITS, now);
-                let found = Found { idle_pages: 16_384, working_set_pages: 100_000, stays: None };
+                let found = Found { idle_pages: 16_384, working_set_pages: 100_000, ..Found::default() };
                 state.found_idle_files(&cgroup(), found, None, now);
             }
             let mut turn = worker.turn(shared, now);
@@ -234,6 +272,26 @@ mod tests {
         assert!(faults.len() == 1 && faults[0].contains("/a") && faults[0].contains("6.11"), "{faults:?}");
         let status = serde_json::to_value(lock(&shared).status()).unwrap();
         assert_eq!(status["cgroups"][0]["stays"], "cannot-be-asked", "{status:#}");
+    }
+
+    #[test]
+    fn a_cgroup_that_is_not_there_for_a_moment_is_asked_when_it_is() {
+        let (mut worker, shared) = scene(Fake { is_gone: true, ..Fake::default() });
+        assert_eq!(run(&mut worker, &shared, 1..4), Vec::<String>::new());
+        worker.machine.is_gone = false;
+        run(&mut worker, &shared, 4..6);
+        let asked = worker.machine.asked.len();
+        assert!(asked > 1, "{asked}");
+        // The service is restarted.
+        worker.machine.is_gone = true;
+        assert_eq!(run(&mut worker, &shared, 6..8), Vec::<String>::new());
+        worker.machine.is_gone = false;
+        run(&mut worker, &shared, 8..10);
+        assert!(worker.machine.asked.len() > asked, "once more");
+        assert_eq!(
+            serde_json::to_value(lock(&shared).status()).unwrap()["cgroups"][0]["stays"],
+            serde_json::Value::Null
+        );
     }
 
     #[test]

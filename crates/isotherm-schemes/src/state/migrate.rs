@@ -27,8 +27,10 @@ impl State {
         let limits = self.actions.get(&process)?.migrates;
         let target = self.targets.get_mut(&process).filter(|target| target.refused.is_none())?;
         let Some(limits) = limits else {
-            // No scheme moves it any more.
-            target.mover = None;
+            // No scheme moves it any more. What was moved stays counted.
+            if let Some(mover) = target.mover.take().map(|mover| mover.status()) {
+                self.of_ended.moved_bytes += mover.promoted_bytes + mover.demoted_bytes;
+            }
             self.movable.forget(process);
             return None;
         };
@@ -128,9 +130,13 @@ mod tests {
         assert!(state.search_movable(A, (100_000, None), 9 * S).is_some());
         let status = state.status().targets[0].migrate.clone().unwrap();
         assert_eq!((status.promoted_bytes, status.demoted_bytes, status.min_idle_ns), (2 << 20, 0, Some(60 * S)));
-        // What was moved of a process counts on when it has ended.
+        // What was moved of a process counts on when its scheme is gone, and when it has ended.
         assert_eq!(state.status().totals.moved_bytes, 2 << 20);
         let mut ended = state;
+        ended.set_schemes(vec![Scheme::collapse_all()]);
+        window(&mut ended, 15 * S);
+        assert_eq!(ended.search_movable(A, (100_000, None), 15 * S), None);
+        assert_eq!((&ended.status().targets[0].migrate, ended.status().totals.moved_bytes), (&None, 2 << 20));
         ended.keep(&[]);
         assert_eq!((ended.status().targets.len(), ended.status().totals.moved_bytes), (0, 2 << 20));
         let mut state = ended;

@@ -496,6 +496,8 @@ impl State {
             returned_bytes: split.map_or(0, |split| split.returned_bytes),
             moved_bytes: moved.map_or(0, |moved| moved.promoted_bytes + moved.demoted_bytes),
             asked_back_bytes: self.brought_back.of(process).asked_bytes,
+            // Counted as it leaves: it is of no process.
+            reclaimed_bytes: 0,
         }
     }
 

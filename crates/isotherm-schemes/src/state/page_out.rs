@@ -32,15 +32,25 @@ impl State {
     pub fn out_in(&mut self, process: TargetId, now: Ns) -> Option<Vec<PmdNo>> {
         self.take_in_left(now);
         let Some(limits) = self.actions.get(&process)?.pages_out else {
-            // No scheme pages it out any more.
             self.stay(process);
-            self.targets.get_mut(&process)?.keeper = None;
-            return None;
+            return self.out_without_scheme(process);
         };
         let target = self.targets.get_mut(&process)?;
         let keeper = target.keeper.get_or_insert_with(|| Keeper::new(limits, now));
         // The settings may have been read again.
         keeper.set_limits(limits, now);
+        Some(keeper.out_in())
+    }
+
+    /// The same of a process that no scheme pages out any more. What has left and come back goes on being counted.
+    fn out_without_scheme(&mut self, process: TargetId) -> Option<Vec<PmdNo>> {
+        let target = self.targets.get_mut(&process)?;
+        let keeper = target.keeper.as_mut()?;
+        if keeper.is_unused() {
+            target.keeper = None;
+            return None;
+        }
+        keeper.stop();
         Some(keeper.out_in())
     }
 
@@ -67,7 +77,9 @@ impl State {
 
     /// The age at which pages of a process leave. `None` if none may at the moment, for this reason or another.
     pub fn page_out_age(&mut self, process: TargetId, stays: Option<Stays>, now: Ns) -> Option<Ns> {
-        let marks = self.actions.get(&process)?.watermarks;
+        let actions = self.actions.get(&process)?;
+        actions.pages_out?;
+        let marks = actions.watermarks;
         let target = self.targets.get_mut(&process).filter(|target| target.refused.is_none())?;
         let keeper = target.keeper.as_mut()?;
         let is_active = keeper.is_active(marks, self.free_pct);
@@ -339,6 +351,27 @@ mod tests {
         // A process that has ended takes all of it along.
         scene.state.keep(&[]);
         assert_eq!(scene.state.out_in(A, scene.now), None);
+    }
+
+    #[test]
+    fn what_is_out_is_counted_when_it_comes_back_though_its_scheme_is_gone() {
+        let mut scene = Scene::new(&[PAGE_OUT_DB]);
+        scene.window(&[7], &[1, 2], Mask::ALL);
+        scene.serve();
+        scene.state.set_schemes(Vec::new());
+        assert_eq!(scene.window(&[], &[1, 2, 3], Mask::NONE), None);
+        let reported = scene.page_out();
+        assert_eq!((&reported["stays"], &reported["out_bytes"]), (&"no-scheme".into(), &(4 << 20).into()));
+        assert_eq!(scene.window(&[], &[3], Mask::ALL), None);
+        assert_eq!(scene.serve(), [], "nothing more leaves");
+        let reported = scene.page_out();
+        assert_eq!((&reported["out_bytes"], &reported["refaulted_bytes"]), (&0.into(), &(4 << 20).into()));
+        // Of a process of which nothing has left, nothing is kept.
+        let mut scene = Scene::new(&[PAGE_OUT_DB]);
+        scene.window(&[7], &[], Mask::ALL);
+        scene.state.set_schemes(Vec::new());
+        scene.window(&[7], &[], Mask::ALL);
+        assert_eq!(scene.page_out(), serde_json::Value::Null);
     }
 
     #[test]

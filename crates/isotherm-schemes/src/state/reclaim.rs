@@ -81,6 +81,8 @@ impl State {
 
     /// Takes in the result.
     pub fn reclaimed(&mut self, cgroup: &Cgroup, taken: Taken, now: Ns) {
+        // Also of a cgroup that was forgotten in the meantime: it has left.
+        self.of_ended.reclaimed_bytes += Bytes::of_pages(taken.left_pages).0;
         if let Some(reclaimer) = self.reclaims.of(cgroup) {
             reclaimer.taken(taken, now);
         }
@@ -90,6 +92,13 @@ impl State {
     pub fn reclaim_waits(&mut self, cgroup: &Cgroup, why: Wait, until: Ns) {
         if let Some(reclaimer) = self.reclaims.of(cgroup) {
             reclaimer.wait(why, until);
+        }
+    }
+
+    /// A cgroup was not there at the moment, as while its service is restarted. It is forgotten with its processes.
+    pub fn reclaim_later(&mut self, cgroup: &Cgroup, until: Ns) {
+        if let Some(reclaimer) = self.reclaims.of(cgroup) {
+            reclaimer.later(until);
         }
     }
 
@@ -118,7 +127,7 @@ mod tests {
     #[test]
     fn cgroups_are_asked_in_turn_and_forgotten_with_their_processes() {
         let mut state = State::new(Rules::default(), Budgets::default());
-        let found = Found { idle_pages: 1 << 20, working_set_pages: 1 << 20, stays: None };
+        let found = Found { idle_pages: 1 << 20, working_set_pages: 1 << 20, ..Found::default() };
         for path in ["/a", "/b", "/c"] {
             assert_eq!(state.reclaim_age(&cgroup(path), LIMITS, S), 60 * S);
             state.found_idle_files(&cgroup(path), found, None, S);
@@ -129,5 +138,16 @@ mod tests {
         assert_eq!((state.reclaim_due(S).unwrap().path, state.reclaims.status().len()), ("/b".to_owned(), 1));
         let longer = Limits { min_idle_ns: 90 * S, ..LIMITS };
         assert_eq!(state.reclaim_age(&cgroup("/b"), longer, S), 90 * S, "the settings were read again");
+    }
+
+    #[test]
+    fn what_has_left_is_counted_also_of_cgroups_that_are_gone() {
+        let mut state = State::new(Rules::default(), Budgets::default());
+        state.reclaim_age(&cgroup("/a"), LIMITS, S);
+        for _ in 0..2 {
+            state.reclaimed(&cgroup("/a"), Taken { left_pages: 10, ..Taken::default() }, S);
+            state.keep_cgroups(|_| false);
+        }
+        assert_eq!((state.status().totals.reclaimed_bytes, state.status().cgroups.len()), (20 << 12, 0));
     }
 }

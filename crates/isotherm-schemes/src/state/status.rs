@@ -81,6 +81,8 @@ pub struct Totals {
     pub asked_back_bytes: u64,
     /// Given back by the kernel when huge pages were split: they held nothing but zeros.
     pub returned_bytes: u64,
+    /// Files that have left memory cgroups.
+    pub reclaimed_bytes: u64,
 }
 
 impl Totals {
@@ -90,6 +92,7 @@ impl Totals {
             moved_bytes: self.moved_bytes + other.moved_bytes,
             asked_back_bytes: self.asked_back_bytes + other.asked_back_bytes,
             returned_bytes: self.returned_bytes + other.returned_bytes,
+            reclaimed_bytes: self.reclaimed_bytes + other.reclaimed_bytes,
         }
     }
 }

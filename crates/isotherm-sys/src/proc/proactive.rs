@@ -12,8 +12,12 @@ use std::io::{self, Write};
 /// What the kernel counts for a memory cgroup, with all descendants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReclaimCounts {
-    /// Page cache of files, mapped or not. Not shared memory, which leaves for swap.
+    /// Page cache of files on the lists from which it can leave, mapped or not. Not shared memory, which leaves for swap, and nothing locked.
     pub file: Bytes,
+    /// Of all page cache that is charged to it, what a process maps, of whatever cgroup. Shared memory is counted as if it were mapped, so it may be more.
+    pub file_mapped: Bytes,
+    /// All memory of programs that is charged to it: anonymous memory, page cache and shared memory.
+    pub charged: Bytes,
     /// Pages that have left so far, for whatever reason.
     pub stolen_pages: u64,
     /// Pages of files that were read again so far, soon after they had left.
@@ -28,33 +32,38 @@ impl Cgroup {
         }
         let Some((path, text)) = self.text("memory.stat")? else { return Ok(None) };
         let value = |key| keyed(&path, &text, key);
-        let (file, stolen) = (value("file")?, value("pgsteal")?);
-        let (Some(file), Some(stolen_pages), Some(refaulted_file_pages)) =
-            (file, stolen, value("workingset_refault_file")?)
+        let known = |key| value(key).map(Option::unwrap_or_default);
+        let (Some(stolen_pages), Some(refaulted_file_pages)) = (value("pgsteal")?, value("workingset_refault_file")?)
         else {
             return Ok(None);
         };
-        let shmem = value("shmem")?.unwrap_or_default();
-        Ok(Some(ReclaimCounts { file: Bytes(file.saturating_sub(shmem)), stolen_pages, refaulted_file_pages }))
+        Ok(Some(ReclaimCounts {
+            file: Bytes(known("active_file")? + known("inactive_file")?),
+            file_mapped: Bytes(known("file_mapped")?.saturating_sub(known("shmem")?)),
+            charged: Bytes(known("anon")? + known("file")?),
+            stolen_pages,
+            refaulted_file_pages,
+        }))
     }
 
-    /// Asks the kernel to take so many bytes of files from it and from those below it. Returns when that is done, which may take long, or
-    /// when no more is to be had, which is no error. With 0 bytes nothing is done but to find out whether it can be asked: not on older
+    /// Asks the kernel, once, to take so many bytes of files from it and from those below it. Returns when that is done, which may take long, or
+    /// when no more is to be had or a signal has come, which are no errors. With 0 bytes nothing is done but to find out whether it can be asked: not on older
     /// kernels (`EINVAL`), and not where its file is missing or read-only.
     pub fn reclaim_file(&self, bytes: Bytes) -> Result<()> {
         let path = self.dir.join("memory.reclaim");
         let written = OpenOptions::new()
             .write(true)
             .open(&path)
-            .and_then(|mut file| file.write_all(format!("{} swappiness=0", bytes.0).as_bytes()));
+            // Not `write_all`, which would ask for all of it once more.
+            .and_then(|mut file| file.write(format!("{} swappiness=0", bytes.0).as_bytes()));
         match written {
             // Some has left, or none.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(()),
             // Linux before 5.19.
             Err(source) if source.kind() == io::ErrorKind::NotFound && self.dir.is_dir() => {
                 Err(Error::Io { path, source })
             }
-            done => done.map_err(|error| Error::from_io(&path, error)),
+            done => done.map(drop).map_err(|error| Error::from_io(&path, error)),
         }
     }
 }
@@ -65,7 +74,8 @@ mod tests {
     use std::fs;
     use tempfile::TempDir;
 
-    const STAT: &str = "anon 4096\nfile 40960\nshmem 8192\npgscan 9\npgsteal 7\nworkingset_refault_anon 5\nworkingset_refault_file 3\n";
+    const STAT: &str = "anon 4096\nfile 40960\nshmem 8192\nfile_mapped 20480\ninactive_file 16384\nactive_file 12288\nunevictable 4096\npgscan 9\n\
+                        pgsteal 7\nworkingset_refault_anon 5\nworkingset_refault_file 3\n";
 
     fn cgroup(kind: CgroupKind, stat: &str) -> (TempDir, Cgroup) {
         let dir = TempDir::new().unwrap();
@@ -77,7 +87,13 @@ mod tests {
     #[test]
     fn what_has_left_and_come_back_is_counted_without_shared_memory() {
         let (_dir, v2) = cgroup(CgroupKind::Unified, STAT);
-        let counts = ReclaimCounts { file: Bytes(32768), stolen_pages: 7, refaulted_file_pages: 3 };
+        let counts = ReclaimCounts {
+            file: Bytes(28672),
+            file_mapped: Bytes(12288),
+            charged: Bytes(45056),
+            stolen_pages: 7,
+            refaulted_file_pages: 3,
+        };
         assert_eq!(v2.reclaim_counts().unwrap(), Some(counts));
         let (_dir, v1) = cgroup(CgroupKind::MemoryV1, STAT);
         assert_eq!(v1.reclaim_counts().unwrap(), None);

@@ -113,6 +113,10 @@ impl Counting {
             let Some(cgroup) = cgroups.of(&membership).filter(|cgroup| cgroup.kind == CgroupKind::Unified) else {
                 continue;
             };
+            // The scheme is that of the cgroup in which it was found. Another one may have none.
+            if cgroup.path != target.cgroup {
+                continue;
+            }
             let new = || Asked { cgroup: cgroup.clone(), limits, watermarks, targets: Vec::new() };
             asked.entry(cgroup.path.clone()).or_insert_with(new).targets.push(target);
         }
@@ -153,8 +157,10 @@ fn found(targets: &[&TargetHeat], monitor: &Monitor<Box<dyn Clock>>, min_idle_ns
         let pages = monitor.pages_of(target.id.pid)?;
         Some(IdleFiles::of(pages, monitor.mappings_of(target.id.pid)?, min_idle_ns, monitor.now()))
     };
+    let files = targets.iter().filter_map(idle).fold(IdleFiles::default(), IdleFiles::and);
     Found {
-        idle_pages: targets.iter().filter_map(idle).fold(IdleFiles::default(), IdleFiles::and).pages(),
+        idle_pages: files.pages(),
+        present_pages: files.present_pages(),
         working_set_pages: targets.iter().map(|target| target.temperature.within_ns(MINUTE)).sum(),
         stays: None,
     }
