@@ -94,6 +94,18 @@ pub struct Tally {
     pub lost: u64,
 }
 
+impl Tally {
+    /// The sum of both.
+    pub fn and(self, other: Tally) -> Tally {
+        Tally {
+            cleared: self.cleared + other.cleared,
+            retouched: self.retouched + other.retouched,
+            still_set: self.still_set + other.still_set,
+            lost: self.lost + other.lost,
+        }
+    }
+}
+
 /// The heat of one process and the schedule of its access checks.
 #[derive(Debug)]
 pub struct Target {

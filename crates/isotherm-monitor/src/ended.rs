@@ -13,7 +13,7 @@ pub(crate) struct Ended {
 
 impl Ended {
     pub fn add(&mut self, watched: &TargetMonitor, now: Ns) {
-        let tally = watched.tracker.tally();
+        let tally = watched.tally();
         self.cleared += tally.cleared;
         self.retouched += tally.retouched;
         self.slowdown_pct = self.slowdown_pct.max(watched.slowdown_pct(now));

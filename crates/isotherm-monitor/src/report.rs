@@ -1,5 +1,6 @@
 //! Snapshots of the heat of all targets, and the cost of watching.
 
+use crate::shared::is_shareable;
 use crate::watched::TargetMonitor;
 use crate::{Monitor, swapped};
 use isotherm_heat::source::ReportSource;
@@ -29,6 +30,7 @@ impl<C: Clock> Monitor<C> {
         if self.follower.is_of_machine() {
             self.read_swapped(now);
         }
+        let among_others = self.alive().len() > 1;
         let mut targets = Vec::with_capacity(self.watched.len());
         for watched in self.watched.values_mut() {
             let sum = watched.summarize(now, self.settings.max_regions, elapsed);
@@ -38,7 +40,8 @@ impl<C: Clock> Monitor<C> {
                 swapped: watched.swapped.bytes().filter(|_| !watched.exited),
                 ..TargetFacts::default()
             };
-            targets.push(target_heat(watched, sum, facts));
+            let maybe_shared_pages = maybe_shared(watched, &sum.regions, among_others);
+            targets.push(TargetHeat { maybe_shared_pages, ..target_heat(watched, sum, facts) });
         }
         self.note_others(&targets);
         self.forget_ended(now);
@@ -92,7 +95,7 @@ impl<C: Clock> Monitor<C> {
 
     /// The cost of watching so far. The slow-down is that of the target that suffered most.
     pub fn cost(&mut self, now: Ns) -> Cost {
-        let tallies = || self.watched.values().map(|w| w.tracker.tally());
+        let tallies = || self.watched.values().map(TargetMonitor::tally);
         let reports = self.source.0.as_reports().map(ReportSource::reports).unwrap_or_default();
         let worst = self.watched.values().map(|w| w.slowdown_pct(now)).fold(self.ended.slowdown_pct, f64::max);
         Cost {
@@ -134,6 +137,16 @@ fn target_heat(watched: &mut TargetMonitor, sum: Summary, of_cgroup: TargetFacts
         idle_by_mapping: sum.idle_by_mapping,
         facts,
     }
+}
+
+/// Pages that other targets may map too. Of a target that was compared with them, those whose frames are not known. Of others, as long as there are any, all
+/// whose mapping may be shared: what is sampled is never compared, and what is new will be.
+fn maybe_shared(watched: &TargetMonitor, regions: &[Region], among_others: bool) -> u64 {
+    if watched.is_compared || !among_others || watched.exited {
+        return watched.maybe_shared_pages;
+    }
+    let is_shareable = |region: &&Region| Mapping::first_in(&watched.mappings, region.range).is_some_and(is_shareable);
+    regions.iter().filter(is_shareable).map(|region| region.resident_pages).sum()
 }
 
 /// The mappings for a snapshot: those of the last one, if they are the same.

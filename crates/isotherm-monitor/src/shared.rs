@@ -17,7 +17,8 @@ pub(crate) struct Frames {
     starts: HashMap<Addr, u32>,
 }
 
-fn is_shareable_by_kind(mapping: &Mapping) -> bool {
+/// Whether other processes may map its pages, by its kind.
+pub(crate) fn is_shareable(mapping: &Mapping) -> bool {
     mapping.perms.contains(Perms::SHARED) || mapping.name.starts_with('/')
 }
 
@@ -25,7 +26,7 @@ impl Frames {
     /// Prepares to count the pages of `targets`.
     pub fn among<'a>(targets: impl Iterator<Item = &'a TargetMonitor>) -> Frames {
         let mut frames = Frames::default();
-        for mapping in targets.flat_map(|w| &w.mappings).filter(|m| !is_shareable_by_kind(m)) {
+        for mapping in targets.flat_map(|w| &w.mappings).filter(|m| !is_shareable(m)) {
             *frames.starts.entry(mapping.range.start).or_default() += 1;
         }
         frames
@@ -43,6 +44,7 @@ impl Frames {
         })?;
         watched.counted_elsewhere_pages = elsewhere;
         watched.maybe_shared_pages = unknown;
+        watched.is_compared = true;
         Ok(())
     }
 
@@ -50,7 +52,7 @@ impl Frames {
     fn shareable_pmds(&self, mappings: &[Mapping], pmds: Vec<PmdNo>) -> Vec<PmdNo> {
         let shareable: Vec<&Mapping> = mappings
             .iter()
-            .filter(|m| is_shareable_by_kind(m) || self.starts.get(&m.range.start).is_some_and(|n| *n > 1))
+            .filter(|m| is_shareable(m) || self.starts.get(&m.range.start).is_some_and(|n| *n > 1))
             .collect();
         let mut at = 0;
         let touches = |pmd: &PmdNo| {

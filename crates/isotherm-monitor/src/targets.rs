@@ -251,6 +251,9 @@ impl<C: Clock> Monitor<C> {
         }
         self.source.0.detach(pid);
         self.follower.ended(pid);
+        if self.alive().len() == 1 {
+            self.compare_shared();
+        }
     }
 
     /// Runs `f` on one process. The end of the process, or another program in its place, is a normal outcome.

@@ -31,6 +31,8 @@ pub(crate) struct TargetMonitor {
     past_regions: Box<[PastRegion]>,
     pub counted_elsewhere_pages: u64,
     pub maybe_shared_pages: u64,
+    /// Its pages were compared with those of the other targets.
+    pub is_compared: bool,
     /// It runs a KVM guest.
     pub runs_guest: bool,
     pub swapped: Swapped,
@@ -38,6 +40,8 @@ pub(crate) struct TargetMonitor {
     notices_others: bool,
     /// The counts of the last snapshot.
     reported: Tally,
+    /// Those of trackers that were replaced.
+    before: Tally,
     attached_at: Ns,
 }
 
@@ -57,10 +61,12 @@ impl TargetMonitor {
             past_regions: Box::default(),
             counted_elsewhere_pages: 0,
             maybe_shared_pages: 0,
+            is_compared: false,
             runs_guest: false,
             swapped: Swapped::default(),
             notices_others: !source.clears_others,
             reported: Tally::default(),
+            before: Tally::default(),
             attached_at: now,
         }
     }
@@ -72,7 +78,10 @@ impl TargetMonitor {
         // Once seen it stays so: between two runs of a guest its memory stays as the guest left it.
         self.runs_guest |= proc::maps_guest(self.mappings.iter().map(|m| &*m.name));
         if let Some(other) = self.tracker.outgrown(layout.pmds.len(), whole, turn.now) {
+            self.before = self.tally();
             self.tracker = other;
+            // Its pages are no longer known one by one.
+            self.is_alone();
         }
         self.tracker.refit(layout, turn)
     }
@@ -117,18 +126,27 @@ impl TargetMonitor {
     /// Pages whose accessed bit others have cleared since the last call. 0 as long as they are few: some pages are
     /// freed by the program in its own way, and some are reclaimed by a kernel without pressure.
     pub fn cleared_by_others(&mut self) -> u64 {
-        let tally = self.tracker.tally();
+        let tally = self.tally();
         let before = std::mem::replace(&mut self.reported, tally);
-        // If the tracker was replaced, the counts start again.
         let lost = tally.lost.saturating_sub(before.lost);
         let still_set = tally.still_set.saturating_sub(before.still_set);
         let are_many = lost >= MIN_LOST && lost.saturating_mul(MIN_LOST_SHARE) >= still_set;
         if self.notices_others && are_many { lost } else { 0 }
     }
 
+    /// What was cleared and seen so far.
+    pub fn tally(&self) -> Tally {
+        self.before.and(self.tracker.tally())
+    }
+
+    /// Forgets which of its pages other targets map.
+    pub fn is_alone(&mut self) {
+        (self.counted_elsewhere_pages, self.maybe_shared_pages, self.is_compared) = (0, 0, false);
+    }
+
     /// The estimated slow-down in percent of one core.
     pub fn slowdown_pct(&self, now: Ns) -> f64 {
-        let cost_ns = self.tracker.tally().retouched as f64 * RETOUCH_NS + self.interrupts_ns;
+        let cost_ns = self.tally().retouched as f64 * RETOUCH_NS + self.interrupts_ns;
         100.0 * cost_ns / now.saturating_sub(self.attached_at).max(1) as f64
     }
 

@@ -66,6 +66,39 @@ mod tests {
     }
 
     #[test]
+    fn what_a_guest_accesses_is_unknown_and_not_idle() {
+        let mut target = TargetHeat {
+            id: heat::TargetId { pid: 7, start_ticks: 5 },
+            comm: "qemu".into(),
+            cgroup: String::new(),
+            exited: false,
+            granularity: heat::Granularity::Page,
+            regions: Vec::new(),
+            mappings: Vec::new().into(),
+            temperature: histogram(&[(10, 3), (60_000, 1000)]),
+            idle: histogram(&[(60_000, 1003)]),
+            counted_elsewhere_pages: 0,
+            maybe_shared_pages: 0,
+            unclearable_pages: 0,
+            behind_huge: None,
+            idle_by_mapping: Vec::new(),
+            facts: heat::TargetFacts::default(),
+        };
+        let snapshot = |target: &TargetHeat| heat::Snapshot {
+            start_unix_ns: 0,
+            end_unix_ns: 1,
+            targets: vec![target.clone()],
+            cost: heat::Cost::default(),
+        };
+        let seen = |target: &TargetHeat| Snapshot::of(&RunInfo::default(), &snapshot(target)).processes.remove(0);
+        assert_eq!(seen(&target).heat.at(Interval::from_ns(60_000_000_000)), 1000);
+        target.facts.runs_guest = true;
+        let row = seen(&target);
+        assert_eq!((row.heat.at(Interval::UNMEASURED), row.heat.resident()), (1003, 1003));
+        assert_eq!((row.idle.at(Interval::UNMEASURED), row.idle.resident()), (1003, 1003));
+    }
+
+    #[test]
     fn a_part_is_never_more_than_the_whole() {
         let all = histogram(&[(10, 100), (1000, 50), (60_000, 512)]);
         assert_eq!(part_of(&all, &histogram(&[(10, 60), (60_000, 512)])), histogram(&[(10, 60), (60_000, 512)]));

@@ -147,8 +147,9 @@ pub struct ProcessRow {
 }
 
 impl ProcessRow {
-    /// What a snapshot says of a process. Its heat on huge pages and what has left memory it does not have.
+    /// What a snapshot says of a process. Its heat on huge pages it does not have.
     pub fn of(target: &TargetHeat) -> ProcessRow {
+        let acted = target.facts.acted.unwrap_or_default();
         ProcessRow {
             pid: target.id.pid,
             start_ticks: target.id.start_ticks,
@@ -156,14 +157,17 @@ impl ProcessRow {
             cgroup: target.cgroup.clone(),
             exited: target.exited,
             sampled: target.regions.iter().any(|region| region.sampled_pages > 0),
-            heat: target.temperature.clone(),
-            idle: target.idle.clone(),
+            heat: as_seen(target, &target.temperature),
+            idle: as_seen(target, &target.idle),
             counted_elsewhere_pages: target.counted_elsewhere_pages,
             estimated_pages: target.estimated().pages(),
             unclearable_pages: target.unclearable_pages,
             cgroup_memory: target.facts.cgroup_memory,
             swapped_bytes: target.facts.swapped.map(|bytes| bytes.0),
             cgroup_limit_bytes: target.facts.cgroup_limit.map(|bytes| bytes.0),
+            left_bytes: acted.left_bytes.0,
+            refaulted_bytes: acted.refaulted_bytes.0,
+            out_bytes: acted.out_bytes.0,
             ..ProcessRow::default()
         }
     }
@@ -172,6 +176,16 @@ impl ProcessRow {
     pub fn id(&self) -> TargetId {
         TargetId { pid: self.pid, start_ticks: self.start_ticks }
     }
+}
+
+/// A histogram of a target as it counts in sums. The accesses of a KVM guest are not seen, so its memory looks idle and is of unknown heat.
+pub fn as_seen(target: &TargetHeat, pages: &Histogram) -> Histogram {
+    if !target.facts.runs_guest {
+        return pages.clone();
+    }
+    let mut unknown = Histogram::default();
+    unknown.add(Interval::UNMEASURED, pages.resident());
+    unknown
 }
 
 /// A region of a process.
@@ -260,7 +274,7 @@ impl IdleRow {
 pub struct ActionRow {
     /// Such as `collapse` or `page-out`.
     pub action: String,
-    /// `done`, or the name of the reason for which it was not done.
+    /// `done`; `would` in a dry run, which does nothing; or the name of the reason for which it was not done.
     pub result: String,
     /// Huge ranges.
     pub huge_ranges: u64,

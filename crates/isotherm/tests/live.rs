@@ -379,6 +379,39 @@ while True: time.sleep(1)",
     assert!((32.0..60.0).contains(&total), "32 MiB in two processes, and both programs, are {total} MiB");
 }
 
+#[test]
+fn memory_shared_with_a_process_that_has_ended_counts_for_the_one_that_is_left() {
+    need!(sees_pages() && is_root(), "root and the page-table source");
+    // The parent comes first, so the pages count for it, and not for its child. Then it ends.
+    let script = Script::start(
+        "
+import os
+size = 32 << 20
+at = reserve(size)
+libc.madvise(at, size, 15)
+ctypes.memset(at, 1, size)
+child = os.fork()
+if child == 0:
+    time.sleep(60)
+    os._exit(0)
+print(child, flush=True)
+sys.stdin.read()",
+    );
+    let Some(script) = script else { return skip("python3") };
+    let child = u32::try_from(script.numbers()[0]).unwrap();
+    let stage = Stage::new();
+    let mut record = stage.start_isotherm(&format!("record -o r -d 12s --max-cpu 50 -p {} -p {child}", script.pid()));
+    record.until_it_says("accessed bits");
+    std::thread::sleep(Duration::from_secs(7));
+    let elsewhere = || number(&process(&stage, "r", child), "counted_elsewhere_bytes");
+    let while_both = elsewhere();
+    support::signal(script.pid(), "KILL");
+    record.end().ended(0);
+    let alone = elsewhere();
+    support::signal(child, "KILL");
+    assert!(while_both >= (30 * MIB) as f64 && alone == 0.0, "{while_both} bytes, and then {alone}");
+}
+
 /// A clear of a huge range leaves pages that several processes map, and a sampled process checks nothing else.
 #[test]
 fn shared_memory_of_a_sampled_process_is_measured() {

@@ -55,7 +55,7 @@ fn capacity_alerts() -> [Alert; 3] {
             wait: "10m",
             severity: "warning",
             summary: "Working set of {{ $labels.cgroup }} is near its memory limit",
-            description: "{{ $value | humanizePercentage }} of the limit is accessed every minute. Little is left to reclaim: raise the limit, or move load away.",
+            description: "{{ $value | humanizePercentage }} of the limit, which is its own or one above it, is accessed every minute. Little is left to reclaim: raise the limit, or move load away.",
         },
         Alert {
             name: "IsothermLargeColdShare",
@@ -92,7 +92,7 @@ fn health_alerts() -> [Alert; 3] {
             wait: "30m",
             severity: "warning",
             summary: "Isotherm knows little of the memory of {{ $labels.instance }}",
-            description: "The heat of {{ $value | humanizePercentage }} of the memory is not known. Raise --max-cpu, or watch fewer processes.",
+            description: "The heat of {{ $value | humanizePercentage }} of the memory is not known. Raise --max-cpu, or watch fewer processes. Of KVM guests and hugetlb pages it is never known; isotherm doctor names what else is missing.",
         },
         Alert {
             name: "IsothermNoSnapshots",

@@ -97,24 +97,24 @@ metrics! {
         gauge("isotherm_cgroup_memory_bytes", "bytes", Of::LargestCgroups, "What the kernel charges a cgroup and those below it for. There is no sum of the others, because cgroups contain each other."),
         &["kind"],
     );
-    CGROUP_LIMIT = gauge("isotherm_cgroup_limit_bytes", "bytes", Of::EachCgroup, "The memory limit of a cgroup, where it has one.");
+    CGROUP_LIMIT = gauge("isotherm_cgroup_limit_bytes", "bytes", Of::EachCgroup, "The lowest memory limit (`memory.max`, `memory.high`) of a cgroup and those above it, where there is one. Several cgroups may share it.");
     PAGED_OUT = gauge("isotherm_paged_out_bytes", "bytes", Of::SomeCgroups, "Memory that a scheme has paged out and that is not back, where there is any.");
     REFAULTED = counter("isotherm_refaulted_bytes", "bytes", Of::SomeCgroups, "Memory that came back after a scheme had paged it out, where there was any.");
     ACTIONS = with(
-        counter("isotherm_actions", "", Of::Host, "Huge ranges on which an action was done, or was not and for which reason."),
+        counter("isotherm_actions", "", Of::Host, "Huge ranges on which an action was done (`would` in a dry run), or was not and for which reason. Refusals are counted for all actions together, as `any`."),
         &["action", "result"],
     );
     ACTION_BYTES = with(
-        counter("isotherm_action_bytes", "bytes", Of::Host, "Memory on which an action was done, or was not and for which reason."),
+        counter("isotherm_action_bytes", "bytes", Of::Host, "Memory on which an action was done, or in a dry run would have been."),
         &["action", "result"],
     );
-    SLOWDOWN = gauge("isotherm_slowdown_ratio", "ratio", Of::Host, "Estimated slow-down of the watched processes, as a share of one core.");
+    SLOWDOWN = gauge("isotherm_slowdown_ratio", "ratio", Of::Host, "Estimated slow-down of the process that was slowed most, as a share of one core, in the mean over the time for which it is or was watched.");
     SLOWDOWN_BUDGET = gauge("isotherm_slowdown_budget_ratio", "ratio", Of::Host, "The slow-down that the monitor may cause.");
     MONITOR_CPU = counter("isotherm_monitor_cpu_seconds", "seconds", Of::Host, "CPU time of the monitor.");
     MONITOR_CPU_BUDGET = gauge("isotherm_monitor_cpu_budget_ratio", "ratio", Of::Host, "The CPU time that the monitor may use, as a share of one core.");
     MONITORED = counter("isotherm_monitored_seconds", "seconds", Of::Host, "Time since the monitor started.");
-    HUGE_RANGES = gauge("isotherm_huge_ranges", "", Of::Host, "2 MiB ranges of the watched memory.");
-    UNCHECKED = gauge("isotherm_unchecked_huge_ranges", "", Of::Host, "2 MiB ranges that were not checked for accesses yet.");
+    HUGE_RANGES = gauge("isotherm_huge_ranges", "", Of::Host, "2 MiB ranges of the watched memory, or regions where a process is sampled.");
+    UNCHECKED = gauge("isotherm_unchecked_huge_ranges", "", Of::Host, "Those of them that were not checked for accesses yet.");
     PAGES_READ = counter("isotherm_pages_read", "", Of::Host, "Page-table entries read.");
     PAGES_CLEARED = counter("isotherm_pages_cleared", "", Of::Host, "Page-table entries whose accessed bit was cleared.");
     PAGES_RETOUCHED = counter("isotherm_pages_retouched", "", Of::Host, "Cleared page-table entries that were accessed again, each with a page walk.");

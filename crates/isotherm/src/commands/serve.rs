@@ -141,8 +141,14 @@ impl ServePlan {
         let mut watching = prepared.start(Uses::nothing().ending_a_command())?;
         publisher.of_run(&watching.run);
         output::note(&watching.run.source_note);
+        let mut is_reported = false;
         watching.windows(self.duration, stop, &ProgressBar::hidden(), |monitor, snapshot| {
-            publisher.publish(monitor, &snapshot, || None);
+            publisher.publish(monitor, &snapshot, None);
+            // The page is empty then, and the service goes on: what may be watched may come later.
+            if !std::mem::replace(&mut is_reported, true) && snapshot.targets.is_empty() {
+                let why = monitor.refused().iter().next().map(|(pid, why)| format!("; process {pid}: {why}"));
+                output::warn(format_args!("no process is watched so far{}", why.unwrap_or_default()));
+            }
             server.check(stop)?;
             Ok(ControlFlow::Continue(()))
         })?;

@@ -7,8 +7,8 @@ use isotherm_schemes::collapse::COLLAPSED;
 use isotherm_schemes::migrate::MIGRATED;
 use isotherm_schemes::page_out::PAGED_OUT;
 use isotherm_schemes::split::SPLIT_APART;
-use isotherm_schemes::state::{Status, TargetStatus};
-use isotherm_stream::{ActionRow, HostRow, ProcessRow, huge_by_regions, part_of};
+use isotherm_schemes::state::Status;
+use isotherm_stream::{ActionRow, HostRow, ProcessRow, as_seen, huge_by_regions, part_of};
 use isotherm_units::{Bytes, PMD_SIZE};
 
 /// The machine, the monitor and its cost.
@@ -22,28 +22,11 @@ pub fn host(run: &RunInfo, hostname: &str, snapshot: &Snapshot, (unchecked, all)
 }
 
 /// One process; with what is known of each of its pages, and the time, and whether it is sampled.
-pub fn process(
-    target: &TargetHeat,
-    (pages, is_sampled): (Option<(&Target, Ns)>, bool),
-    status: Option<&Status>,
-) -> ProcessRow {
+pub fn process(target: &TargetHeat, (pages, is_sampled): (Option<(&Target, Ns)>, bool)) -> ProcessRow {
     let on_huge = pages.map_or_else(|| huge_by_regions(target), |(pages, now)| huge_by_pages(pages, now));
-    let out = status.and_then(|status| of_target(status, target.id.pid)?.page_out.as_ref());
-    let heat = target.by_estimate().clone();
+    let heat = as_seen(target, target.by_estimate());
     let row = ProcessRow::of(target);
-    ProcessRow {
-        sampled: is_sampled || row.sampled,
-        heat_huge: part_of(&heat, &on_huge),
-        heat,
-        left_bytes: out.map_or(0, |out| out.left_bytes),
-        refaulted_bytes: out.map_or(0, |out| out.refaulted_bytes),
-        out_bytes: out.map_or(0, |out| out.out_bytes),
-        ..row
-    }
-}
-
-fn of_target(status: &Status, pid: u32) -> Option<&TargetStatus> {
-    status.targets.iter().find(|target| target.pid == pid)
+    ProcessRow { sampled: is_sampled || row.sampled, heat_huge: part_of(&heat, &on_huge), heat, ..row }
 }
 
 fn huge_by_pages(pages: &Target, now: Ns) -> Histogram {
@@ -76,12 +59,18 @@ pub fn actions(status: &Status) -> Vec<ActionRow> {
         ("split", SPLIT_APART, status.totals.returned_bytes),
     ];
     let is_there = |(_, name, _): &(&str, &str, u64)| counters.done.contains_key(*name);
-    let done = all.into_iter().filter(is_there).map(|(action, name, bytes)| ActionRow {
+    // A dry run counts what it would do.
+    let result = if status.dry_run { "would" } else { "done" };
+    let row = |action: &str, huge_ranges, bytes| ActionRow {
         action: action.to_owned(),
-        result: "done".to_owned(),
-        huge_ranges: counters.all(name),
+        result: result.to_owned(),
+        huge_ranges,
         bytes,
-    });
+    };
+    let done = all.into_iter().filter(is_there).map(|(action, name, bytes)| row(action, counters.all(name), bytes));
+    // Of cgroups, which have no huge ranges.
+    let reclaimed = Some(status.totals.reclaimed_bytes).filter(|bytes| *bytes > 0);
+    let done = done.chain(reclaimed.map(|bytes| row("reclaim", 0, bytes)));
     // Refusals are counted for all actions together.
     let refused = counters.refused.iter().map(|(refusal, huge_ranges)| ActionRow {
         action: "any".to_owned(),
@@ -98,7 +87,7 @@ mod tests {
 
     #[test]
     fn actions_have_what_was_done_and_why_not() {
-        let text = r#"{"version": "1", "pid": 1, "targets": [], "totals": {"moved_bytes": 12288, "returned_bytes": 8192},
+        let text = r#"{"version": "1", "pid": 1, "targets": [], "totals": {"moved_bytes": 12288, "returned_bytes": 8192, "reclaimed_bytes": 40960},
             "counters": {"collapsed": {"heat": 3}, "migrated": {"heat": 2}, "split": {"heat": 5}, "refused": {"no-charge": 4}, "left_pages": 9}}"#;
         let rows = actions(&serde_json::from_str(text).unwrap());
         let row = |action: &str, result: &str, huge_ranges, bytes| ActionRow {
@@ -111,8 +100,11 @@ mod tests {
             row("collapse", "done", 3, 6 << 20),
             row("migrate", "done", 2, 12_288),
             row("split", "done", 5, 8192),
+            row("reclaim", "done", 0, 40_960),
             row("any", "no-charge", 4, 0),
         ];
         assert_eq!(rows, done);
+        let dry = actions(&Status { dry_run: true, ..serde_json::from_str(text).unwrap() });
+        assert!(dry.iter().all(|row| row.result == "would" || row.action == "any"), "{dry:?}");
     }
 }
