@@ -52,7 +52,7 @@ mod samples;
 
 pub use error::{Error, Result};
 pub use reader::{Recording, Snapshots};
-pub use writer::{Options, Summary, Writer};
+pub use writer::{Options, Summary, Writer, is_recording};
 
 /// The example of the README, compiled and run.
 #[cfg(doctest)]

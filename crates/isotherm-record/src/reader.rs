@@ -248,8 +248,8 @@ impl Survey<'_> {
             let count: u64 = self.segments.iter().map(|s| s.coverage.count()).sum();
             let segments = self.segments.len() as u64;
             self.notes.push(format!(
-                "the recorder did not finish, or has not yet: opened {} with {}; \
-                 what came in the seconds after is not there",
+                "the recorder still runs, was cut off, or could not join its segments: opened {} with {}; \
+                 if it was cut off, what came in the seconds after is not there",
                 counted(segments, "complete segment"),
                 counted(count, "snapshot")
             ));

@@ -21,8 +21,8 @@ use std::time::Duration;
 /// How to write a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Write a segment once the newest snapshot ends this long after the start of the oldest pending one. This is what
-    /// a crash may lose. Zero writes each snapshot at once. 2 s by default.
+    /// Write a segment once the newest snapshot ends this long after the start of the oldest pending one, give or take half of its own length.
+    /// A crash may lose so much, and the snapshot that is being made. Zero writes each snapshot at once. 2 s by default.
     pub flush_interval: Duration,
     /// Write a segment once this many rows are pending over all tables, whatever the time. Bounds memory, at some 60
     /// bytes a row. Zero writes each snapshot at once. 500 000 by default.
@@ -107,7 +107,9 @@ impl Writer {
         self.next += 1;
         let since = *self.waiting_since.get_or_insert(snapshot.start_unix_ns);
         // The absolute difference: a clock that was set back must not stop the writing.
-        let waited = Duration::from_nanos(snapshot.end_unix_ns.abs_diff(since));
+        // A snapshot ends a moment sooner or later than its window: half of it decides.
+        let half = snapshot.end_unix_ns.abs_diff(snapshot.start_unix_ns) / 2;
+        let waited = Duration::from_nanos(snapshot.end_unix_ns.abs_diff(since).saturating_add(half));
         if waited >= self.options.flush_interval || self.pending.rows() >= self.options.max_rows {
             self.flush()?;
         }
@@ -220,6 +222,11 @@ fn prepare(path: &Path, storage: &dyn Storage, overwrite: bool) -> Result<()> {
         tighten_dir(path).map_err(failed)?;
     }
     storage.sync_dir(path).map_err(failed)
+}
+
+/// Whether a directory has files of a recording, which [`Options::overwrite`] would remove.
+pub fn is_recording(dir: &Path) -> bool {
+    list(dir).is_ok_and(|(ours, _)| !ours.is_empty())
 }
 
 /// Files of ours in a directory, and whether there are others.

@@ -39,11 +39,12 @@ impl Picture {
         &self.path
     }
 
-    /// Writes the heat map. A PNG shows one target, an HTML file all of them.
+    /// Writes the heat map. A PNG shows one target, an HTML file that one or, if none is given, the largest.
     pub fn write(&self, snapshots: &[Snapshot], target: Option<TargetId>, scale: Scale) -> Result<()> {
         let select = Select { target, columns: 160, rows: 90, ..Select::default() };
         let png = PngOptions { scale, ..PngOptions::default() };
-        let html = HtmlOptions { scale, ..HtmlOptions::default() };
+        let mut html = HtmlOptions { scale, ..HtmlOptions::default() };
+        html.select.target = target;
         output::file(&self.path, |out| match self.kind {
             Kind::Png => heatmap::write_png(&HeatMap::build(snapshots, &select), out, &png),
             Kind::Html => heatmap::write_html(snapshots, out, &html),

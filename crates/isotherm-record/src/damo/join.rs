@@ -143,16 +143,19 @@ impl Targets {
                 _ => groups.push(vec![part]),
             }
         }
-        groups.into_iter().map(|group| self.snapshot(group)).collect()
+        let began_ns = groups.iter().flatten().map(|p| p.start_ns).min().unwrap_or(0);
+        groups.into_iter().map(|group| self.snapshot(group, began_ns)).collect()
     }
 
-    fn snapshot(&self, mut group: Vec<Part>) -> Snapshot {
+    /// What it has cost is unknown, but for how long it has watched.
+    fn snapshot(&self, mut group: Vec<Part>, began_ns: u64) -> Snapshot {
         group.sort_by_key(|p| p.id);
+        let end_unix_ns = group.iter().map(|p| p.end_ns).max().unwrap_or(0);
         Snapshot {
             start_unix_ns: group.iter().map(|p| p.start_ns).min().unwrap_or(0),
-            end_unix_ns: group.iter().map(|p| p.end_ns).max().unwrap_or(0),
+            end_unix_ns,
             targets: group.into_iter().map(|p| self.heat(p)).collect(),
-            cost: Cost::default(),
+            cost: Cost { elapsed_ns: end_unix_ns.saturating_sub(began_ns), ..Cost::default() },
         }
     }
 
@@ -172,7 +175,7 @@ impl Targets {
             comm,
             cgroup,
             exited: false,
-            granularity: Granularity::Page,
+            granularity: Granularity::Region,
             regions: part.regions,
             mappings: [].into(),
             temperature,

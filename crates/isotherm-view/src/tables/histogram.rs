@@ -5,7 +5,7 @@
 //! Memory without a known interval has its own row and is never spread over the others.
 
 use super::cost::CostSummary;
-use super::target::title;
+use super::target::{may_be_shared, title};
 use crate::human;
 use crate::math;
 use crate::text::{Column, Table, TextStyle, write_wrapped};
@@ -47,6 +47,8 @@ pub struct HistogramGroup {
     pub resident_bytes: Bytes,
     /// Part of it without a known interval.
     pub unmeasured_bytes: Bytes,
+    /// Whether pages that several targets map are counted for each of them, or may be.
+    pub approximate: bool,
     /// Memory by access interval.
     pub temperature: Vec<Bin>,
     /// Memory by time since the last access found.
@@ -91,7 +93,9 @@ impl HistogramGroup {
     fn of<'a>(pid: Option<u32>, comm: &str, targets: impl IntoIterator<Item = &'a TargetHeat>) -> HistogramGroup {
         let (mut temperature, mut idle) = (Histogram::default(), Histogram::default());
         let (mut by_estimate, mut is_estimated) = (Histogram::default(), false);
+        let mut is_shared = false;
         for target in targets {
+            is_shared |= may_be_shared(target);
             temperature.merge(&target.temperature);
             idle.merge(&target.idle);
             by_estimate.merge(target.by_estimate());
@@ -102,6 +106,8 @@ impl HistogramGroup {
             comm: comm.to_owned(),
             resident_bytes: Bytes::of_pages(temperature.resident()),
             unmeasured_bytes: Bytes::of_pages(temperature.at(Interval::UNMEASURED)),
+            // Of one process it is what that has mapped.
+            approximate: pid.is_none() && is_shared,
             temperature: octaves(&temperature, is_estimated.then_some(&by_estimate)),
             idle: octaves(&idle, None),
         }
@@ -109,7 +115,8 @@ impl HistogramGroup {
 
     fn write_text(&self, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
         let name = title(self.pid, &self.comm, false);
-        let line = format!("{name}: resident {}, unmeasured {}", self.resident_bytes, self.unmeasured_bytes);
+        let mark = if self.approximate { "~" } else { "" };
+        let line = format!("{name}: resident {mark}{}, unmeasured {}", self.resident_bytes, self.unmeasured_bytes);
         write_wrapped(out, &line, style)?;
         self.table("INTERVAL", &self.temperature).write(out, style)?;
         self.table("IDLE FOR", &self.idle).write(out, style)

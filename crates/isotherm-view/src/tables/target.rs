@@ -17,6 +17,11 @@ pub(super) fn is_approximate(target: &TargetHeat) -> bool {
     target.maybe_shared_pages > 0
 }
 
+/// Whether a plain sum over targets with this one counts pages several times, or may.
+pub(super) fn may_be_shared(target: &TargetHeat) -> bool {
+    target.counted_elsewhere_pages > 0 || is_approximate(target)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

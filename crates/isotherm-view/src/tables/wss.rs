@@ -8,7 +8,7 @@
 //! them as they were: the working set lies between the two.
 
 use super::cost::CostSummary;
-use super::target::{is_approximate, title};
+use super::target::{may_be_shared, title};
 use crate::human;
 use crate::math;
 use crate::text::{Column, Table, TextStyle, write_wrapped};
@@ -176,10 +176,6 @@ impl Size {
         self.by_estimate = self.by_estimate.saturating_add(other.by_estimate);
         self.is_estimated |= other.is_estimated;
     }
-}
-
-fn may_be_shared(target: &TargetHeat) -> bool {
-    target.counted_elsewhere_pages > 0 || is_approximate(target)
 }
 
 impl WssSeries {

@@ -12,7 +12,7 @@ use crate::watch::{Prepared, Stop};
 use anyhow::Result;
 use clap::Args;
 use isotherm_heat::Cost;
-use isotherm_record::{Options, Summary, Writer};
+use isotherm_record::{Options, Summary, Writer, is_recording};
 use isotherm_view::tables::CostSummary;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -49,12 +49,15 @@ impl Plan for RecordArgs {
 fn run(args: &RecordArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
     let prepared = Prepared::new(&args.targets, &args.watch, WINDOW_NS)?;
-    let options = Options { overwrite: args.overwrite, ..Options::default() };
-    let mut writer = Writer::create(&args.output, &prepared.run, options)?;
+    let (run, options) = (prepared.run.clone(), Options { overwrite: args.overwrite, ..Options::default() });
+    let create = || Writer::create(&args.output, &run, options);
+    // A recording that is there is replaced by the first snapshot, and not by a mistyped pid.
+    let replaces = args.overwrite && is_recording(&args.output);
+    let mut writer = if replaces { None } else { Some(create()?) };
     let mut watching = match prepared.start(Uses::nothing().writing(&args.output)) {
         Ok(watching) => watching,
         Err(error) => {
-            writer.discard()?;
+            writer.map_or(Ok(()), Writer::discard)?;
             return Err(error);
         }
     };
@@ -63,6 +66,10 @@ fn run(args: &RecordArgs) -> Result<()> {
     let mut count = 0;
     let mut cost = None;
     let watched = watching.snapshots(args.duration, &stop, &bar, |snapshot| {
+        let writer = match &mut writer {
+            Some(writer) => writer,
+            None => writer.insert(create()?),
+        };
         let regions: usize = snapshot.targets.iter().map(|t| t.regions.len()).sum();
         count += 1;
         bar.set_message(format!(
@@ -76,14 +83,16 @@ fn run(args: &RecordArgs) -> Result<()> {
     bar.finish_and_clear();
     if let (0, Err(error)) = (count, watched.as_ref().map_err(ToString::to_string)) {
         // Nothing was recorded. An empty recording would only block the next attempt.
-        writer.discard()?;
+        writer.map_or(Ok(()), Writer::discard)?;
         anyhow::bail!(error);
     }
     watching.report_refused();
     // The recording is completed even if watching failed.
-    let summary = writer.finish();
+    let summary = writer.map(Writer::finish).transpose();
     watched?;
-    tell(summary?, cost);
+    if let Some(summary) = summary? {
+        tell(summary, cost);
+    }
     Ok(())
 }
 

@@ -93,9 +93,9 @@ pub struct HeatmapArgs {
     #[command(flatten)]
     pub input: InputArgs,
     /// Write to this file instead: .png or .html, by its name
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", conflicts_with = "json")]
     pub output: Option<PathBuf>,
-    /// Which process, if several were watched [default: the one with most hot memory; HTML has them all]
+    /// Which process, if several were watched [default: the one with most resident memory; HTML has the 32 largest, JSON all]
     #[arg(long, value_name = "PID")]
     pub only: Option<u32>,
     /// What the colours and digits show; an HTML page can switch
@@ -216,6 +216,7 @@ impl ReportArgs {
             ReportKind::Cold(args) => (args.input, Shown::Cold(args.by.into())),
             ReportKind::Refaults(args) => (args.input, Shown::Refaults(RefaultOptions { max_pct: args.max_refaults })),
         };
+        input.check()?;
         Ok(ReportPlan { input, shown })
     }
 }
@@ -337,7 +338,7 @@ impl Report {
 fn heat_map(plan: &HeatmapPlan, input: &Input, json: bool) -> Result<()> {
     let target = plan.only.map(|pid| find_target(&input.snapshots, pid)).transpose()?;
     if json {
-        return output::json(&input.snapshots);
+        return output::json(&of_target(&input.snapshots, target));
     }
     let caveats = Caveats::of(&input.snapshots);
     if let Some(picture) = &plan.picture {
@@ -352,6 +353,15 @@ fn heat_map(plan: &HeatmapPlan, input: &Input, json: bool) -> Result<()> {
     caveats.write_text(&mut out, style)?;
     out.flush()?;
     Ok(())
+}
+
+/// The snapshots with this target alone, or with all.
+fn of_target(snapshots: &[Snapshot], only: Option<TargetId>) -> Vec<Snapshot> {
+    let mut snapshots = snapshots.to_vec();
+    if let Some(only) = only {
+        snapshots.iter_mut().for_each(|snapshot| snapshot.targets.retain(|target| target.id == only));
+    }
+    snapshots
 }
 
 fn find_target(snapshots: &[Snapshot], pid: u32) -> Result<TargetId> {

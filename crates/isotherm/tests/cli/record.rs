@@ -106,6 +106,12 @@ fn a_recording_that_is_there_is_only_replaced_if_asked() {
     stage.isotherm("record -- sleep 0.3").ended(0);
     stage.isotherm("record -- sleep 0.3").ended(1).says("overwrite");
     stage.isotherm("record --overwrite -- sleep 0.3").ended(0);
+    // Nothing could be watched, so there is nothing to replace it with.
+    let reported = || stage.isotherm("report processes --json").ended(0).out;
+    let before = reported();
+    stage.isotherm("record --overwrite -p 4194304").ended(1);
+    stage.isotherm("record --overwrite -- no-such-command").ended(1);
+    assert_eq!(reported(), before);
 }
 
 #[test]

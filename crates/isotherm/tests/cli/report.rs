@@ -52,6 +52,28 @@ fn a_picture_that_cannot_be_written_is_named() {
     stage.shell("$isotherm report access rec > /dev/full").ended(1).says("No space left");
 }
 
+#[test]
+fn a_report_of_a_recording_refuses_what_is_for_watching_and_a_picture_what_is_for_programs() {
+    let stage = Stage::new();
+    stage.small_recording("heat.isotherm");
+    stage.isotherm("report wss -d 30s").ended(2).says("what to watch");
+    stage.isotherm("report wss").ended(0);
+    stage.isotherm("report heatmap --json -o map.html").ended(2).says("--json");
+    let all = stage.json("report heatmap --json");
+    let pid = all[0]["targets"][0]["id"]["pid"].as_u64().unwrap();
+    let only = stage.json(&format!("report heatmap --json --only {pid}"));
+    let pids = |json: &serde_json::Value| -> Vec<u64> {
+        json.as_array()
+            .unwrap()
+            .iter()
+            .flat_map(|s| s["targets"].as_array().unwrap())
+            .map(|t| t["id"]["pid"].as_u64().unwrap())
+            .collect()
+    };
+    assert!(pids(&only).iter().all(|found| *found == pid) && !pids(&only).is_empty(), "{:?}", pids(&all));
+    stage.isotherm(&format!("report heatmap --only {pid} -o map.html")).ended(0);
+}
+
 // --- Readers that go away, and programs that read
 
 #[test]

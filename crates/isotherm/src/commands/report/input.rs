@@ -52,14 +52,14 @@ impl Input {
         let stop = Stop::on_signals()?;
         let stop = if file.is_none() { stop.or_on_closed_output()? } else { stop };
         // Twenty columns for a heat map. At least 0.5 s, so that a snapshot costs less than the access checks between two.
-        let window = (args.duration / 20).clamp(500_000_000, 5_000_000_000);
+        let window = (args.duration_ns() / 20).clamp(500_000_000, 5_000_000_000);
         let uses = file.into_iter().fold(Uses::nothing(), Uses::writing);
         let mut watching = Watching::begin(&args.targets, &args.watch, window, uses)?;
         output::note(&watching.run.source_note);
-        let bar = output::progress(Some(args.duration), "watching");
+        let bar = output::progress(Some(args.duration_ns()), "watching");
         let mut snapshots = Vec::new();
         // A replay runs to its end.
-        let duration = args.watch.replay.is_none().then_some(args.duration);
+        let duration = args.watch.replay.is_none().then_some(args.duration_ns());
         watching.snapshots(duration, &stop, &bar, |snapshot| {
             snapshots.push(snapshot);
             Ok(ControlFlow::Continue(()))
