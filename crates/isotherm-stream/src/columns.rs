@@ -158,8 +158,16 @@ pub(crate) fn from_arrow<R: Row>(bytes: &[u8], limit: usize) -> Result<Vec<R>> {
         return Err(damaged::<R>(&format!("{} rows, more than {limit}", batch.num_rows())));
     }
     let columns = R::COLUMNS.iter().map(|(name, kind)| column::<R>(&batch, name, *kind)).collect::<Result<Vec<_>>>()?;
-    (0..batch.num_rows()).map(|row| R::take(&mut Cells { columns: &columns, row, next: 0, of: R::NAME })).collect()
+    // Not `collect`, which does not know how many there are where one may fail, and moves all of them as often as it grows.
+    let mut rows = Vec::with_capacity(batch.num_rows().min(MAX_AT_ONCE));
+    for row in 0..batch.num_rows() {
+        rows.push(R::take(&mut Cells { columns: &columns, row, next: 0, of: R::NAME })?);
+    }
+    Ok(rows)
 }
+
+/// Rows for which there is room before any was read: nobody vouches for their number.
+const MAX_AT_ONCE: usize = 1 << 14;
 
 fn damaged<R: Row>(what: &str) -> Error {
     Error::damaged(format!("table {}: {what}", R::NAME))
