@@ -26,7 +26,7 @@ MAX_THIN = 0.2
 """Share of thin intervals from which on everything is withheld."""
 MAX_UNMEASURED_PERMILLE = 100
 """Memory of which nothing is known from which on everything is withheld."""
-LIMIT_HEADROOM = 1.25
+LIMIT_HEADROOM = 1.2
 """A limit is the greater of p99 and the maximum over a week, with this much room, which the page cache shares. Without
 swap it is never below the anonymous memory that there was."""
 REQUEST_HEADROOM = 1.05

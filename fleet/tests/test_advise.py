@@ -47,8 +47,8 @@ def kinds(found: list[advise.Advice]) -> list[str]:
 
 def test_a_limit_is_the_greatest_working_set_with_room() -> None:
     (limit,) = advise.advise(facts())
-    # 1,000 MiB times 1.25 is 1,250 MiB, rounded up to 16 MiB: 1,264.
-    assert (limit.kind, limit.bytes, limit.confidence) == ("limit", 1264 * MIB, "high")
+    # 1,000 MiB times 1.2, which is 75 times 16 MiB.
+    assert (limit.kind, limit.bytes, limit.confidence) == ("limit", 1200 * MIB, "high")
     assert limit.text == "limit 1.2 GiB (now 4.0 GiB)"
 
 
@@ -65,11 +65,11 @@ def test_without_swap_a_limit_is_not_below_what_cannot_leave() -> None:
     (unknown,) = advise.advise(facts(wss=facts().wss | {"anon_max_bytes": None}))
     assert unknown.bytes == 3008 * MIB, "all of its memory"
     (swapped,) = advise.advise(facts(wss=large | {"swapped_max_bytes": 4096}))
-    assert swapped.bytes == 1264 * MIB
+    assert swapped.bytes == 1200 * MIB
 
 
 def test_advice_names_instances_without_a_limit() -> None:
-    wss = facts().wss | {"limit_min_bytes": 1264 * MIB, "limit_max_bytes": 1264 * MIB}
+    wss = facts().wss | {"limit_min_bytes": 1200 * MIB, "limit_max_bytes": 1200 * MIB}
     assert advise.advise(facts(wss=wss)) == []
     (limit,) = advise.advise(facts(wss=wss | {"unlimited": 2}))
     assert limit.text == "limit 1.2 GiB (now 1.2 GiB, none on 2 of 3 instances)"
@@ -92,7 +92,7 @@ def test_growth_is_the_median_slope_and_raises_the_limit() -> None:
     assert found["growth"].bytes == 10 * MIB
     # (4,096 - 900) / 10 days.
     assert "in 320 days" in found["growth"].text
-    assert found["limit"].bytes == 1552 * MIB, "1,250 and 300 MiB, rounded up to 16"
+    assert found["limit"].bytes == 1504 * MIB, "1,200 and 300 MiB, rounded up to 16"
 
 
 def test_small_growth_is_noise() -> None:

@@ -11,7 +11,7 @@
 //!                         counts from here on    (for MEASURED_S)   instructions an operation over those without a limit
 //! ```
 //!
-//! 64% is four fifths of the working set itself, since advice has a quarter in reserve. What is recorded before `WARM_S` does not count: until
+//! 80% is a little less than the working set, since advice has a fifth in reserve; 64% is three quarters of it. What is recorded before `WARM_S` does not count: until
 //! then nothing can be known to be idle for an hour. In rows of a week the 99th percentile leaves it out.
 
 // What other benches of cold memory use of it is not used here.
