@@ -248,7 +248,7 @@ impl Survey<'_> {
             let count: u64 = self.segments.iter().map(|s| s.coverage.count()).sum();
             let segments = self.segments.len() as u64;
             self.notes.push(format!(
-                "the recorder still runs, was cut off, or could not join its segments: opened {} with {}; \
+                "the recorder did not finish, has not yet, or could not join its segments: opened {} with {}; \
                  if it was cut off, what came in the seconds after is not there",
                 counted(segments, "complete segment"),
                 counted(count, "snapshot")

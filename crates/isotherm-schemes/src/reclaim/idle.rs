@@ -13,9 +13,12 @@ use isotherm_heat::{Mapping, Ns, Target};
 use isotherm_units::{Perms, PmdNo};
 use std::collections::BTreeMap;
 
-/// Pages by the name of their file.
+/// Pages by the name of their file, and those of shared memory by its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IdleFiles(BTreeMap<String, Pages>);
+pub struct IdleFiles {
+    files: BTreeMap<String, Pages>,
+    shared: BTreeMap<String, u64>,
+}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Pages {
@@ -27,9 +30,16 @@ impl IdleFiles {
     /// Of one process: pages of files that are idle for so long. Costs the same as [`idle_pages`].
     pub fn of(target: &Target, mappings: &[Mapping], min_idle_ns: Ns, now: Ns) -> IdleFiles {
         let mut files = IdleFiles::among(&idle_pages(Rules { min_idle_ns }, target, now), mappings);
-        for mapping in mappings.iter().filter(|mapping| is_of_file(mapping)) {
-            let present = |pmd| u64::from((target.present_in(pmd) & pages_within(mapping, pmd)).count());
-            files.0.entry(mapping.name.clone()).or_default().present += pmds_of(mapping).map(present).sum::<u64>();
+        let present = |mapping: &Mapping| {
+            let of = |pmd| u64::from((target.present_in(pmd) & pages_within(mapping, pmd)).count());
+            pmds_of(mapping).map(of).sum::<u64>()
+        };
+        for mapping in mappings {
+            if is_of_file(mapping) {
+                files.files.entry(mapping.name.clone()).or_default().present += present(mapping);
+            } else if is_shared_memory(mapping) {
+                *files.shared.entry(mapping.name.clone()).or_default() += present(mapping);
+            }
         }
         files
     }
@@ -40,7 +50,7 @@ impl IdleFiles {
         for mapping in mappings.iter().filter(|mapping| is_of_file(mapping)) {
             let in_it = |known: &IdlePmd| u64::from((known.pages & pages_within(mapping, known.pmd)).count());
             let pages: u64 = within(idle, mapping).map(in_it).sum();
-            files.0.entry(mapping.name.clone()).or_default().idle += pages;
+            files.files.entry(mapping.name.clone()).or_default().idle += pages;
         }
         files
     }
@@ -57,23 +67,32 @@ impl IdleFiles {
 
     /// The same with another process of the cgroup.
     pub fn and(mut self, other: IdleFiles) -> IdleFiles {
-        for (name, pages) in other.0 {
+        for (name, pages) in other.shared {
+            let known = self.shared.entry(name).or_default();
+            *known = pages.max(*known);
+        }
+        for (name, pages) in other.files {
             let both = |known: &mut Pages| {
                 *known = Pages { idle: known.idle.min(pages.idle), present: known.present.max(pages.present) };
             };
-            self.0.entry(name).and_modify(both).or_insert(pages);
+            self.files.entry(name).and_modify(both).or_insert(pages);
         }
         self
     }
 
     /// All that are idle.
     pub fn pages(&self) -> u64 {
-        self.0.values().map(|pages| pages.idle).sum()
+        self.files.values().map(|pages| pages.idle).sum()
     }
 
     /// All that are present.
     pub fn present_pages(&self) -> u64 {
-        self.0.values().map(|pages| pages.present).sum()
+        self.files.values().map(|pages| pages.present).sum()
+    }
+
+    /// All of shared memory that are present.
+    pub fn shared_pages(&self) -> u64 {
+        self.shared.values().sum()
     }
 }
 
@@ -95,8 +114,16 @@ fn within<'a>(idle: &'a [IdlePmd], mapping: &Mapping) -> impl Iterator<Item = &'
 /// Files in memory leave for swap; `/run` is one such file system everywhere, as in journald's journal until there is another.
 fn is_of_file(mapping: &Mapping) -> bool {
     let is_copied = mapping.perms.is_private() && mapping.perms.contains(Perms::WRITE);
-    let in_memory = is_named_memory(mapping) || mapping.name.starts_with("/run/");
-    mapping.name.starts_with('/') && !in_memory && !is_copied
+    mapping.name.starts_with('/') && !is_in_memory(mapping) && !is_copied
+}
+
+fn is_in_memory(mapping: &Mapping) -> bool {
+    is_named_memory(mapping) || mapping.name.starts_with("/run/")
+}
+
+/// Whether its pages count as shared memory: those of files in memory, and of mappings that are shared without a file.
+fn is_shared_memory(mapping: &Mapping) -> bool {
+    is_in_memory(mapping) || (!mapping.perms.is_private() && !mapping.name.starts_with('/'))
 }
 
 #[cfg(test)]
@@ -127,7 +154,7 @@ mod tests {
         let files = IdleFiles::among(&[idle(1, 50..400), idle(2, 0..512), idle(3, 0..128)], &mappings);
         // 562 to 599; 700 to 911 and 1600 to 1663.
         let idle = |idle| Pages { idle, present: 0 };
-        assert_eq!(files.0, [("/usr/lib/db".to_owned(), idle(38)), ("/var/db".to_owned(), idle(212 + 64))].into());
+        assert_eq!(files.files, [("/usr/lib/db".to_owned(), idle(38)), ("/var/db".to_owned(), idle(212 + 64))].into());
         assert_eq!(files.pages(), 314);
     }
 

@@ -37,6 +37,8 @@ pub struct Found {
     pub idle_pages: u64,
     /// Pages of the same files that are present, of any cgroup.
     pub present_pages: u64,
+    /// Pages of shared memory that are present, likewise.
+    pub shared_pages: u64,
     /// The working set of a minute.
     pub working_set_pages: u64,
     /// Why nothing may leave, if so.
@@ -191,7 +193,10 @@ impl Reclaimer {
         self.come_back(counts, now);
         self.brake.age_ns()?;
         let most = (counts.file.0 / PAGE_SIZE) as f64;
-        let of_others = self.found.present_pages.saturating_sub(counts.file_mapped.0 / PAGE_SIZE);
+        // What is mapped of files is not counted by itself.
+        let shared = self.found.shared_pages.min(counts.shmem.0 / PAGE_SIZE);
+        let mapped = (counts.mapped.0 / PAGE_SIZE).saturating_sub(shared);
+        let of_others = self.found.present_pages.saturating_sub(mapped);
         let idle = self.found.idle_pages.saturating_sub(of_others) as f64;
         let pages = (idle - self.asked_since - self.asked_in_vain).min(most).min(LARGEST_STEP);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and small")]
@@ -255,7 +260,8 @@ mod tests {
     const ANY: (Option<Watermarks>, f64) = (None, 50.0);
 
     fn counts(refaulted_file_pages: u64) -> ReclaimCounts {
-        ReclaimCounts { file: FILE, file_mapped: FILE, charged: FILE, stolen_pages: 0, refaulted_file_pages }
+        let shmem = Bytes(0);
+        ReclaimCounts { file: FILE, mapped: FILE, shmem, charged: FILE, stolen_pages: 0, refaulted_file_pages }
     }
 
     fn idle(idle_pages: u64) -> Found {
@@ -383,12 +389,18 @@ mod tests {
         let read_by_another = Found { present_pages: 2_621_440, ..idle(2_097_152) };
         reclaimer.found(read_by_another, ANY, S);
         let hot = Bytes(300 << 20);
-        let little = ReclaimCounts { file: hot, file_mapped: hot, charged: hot, ..counts(0) };
+        let little = ReclaimCounts { file: hot, mapped: hot, charged: hot, ..counts(0) };
         assert_eq!(reclaimer.step(little, S), None, "all of what it has is in use, as far as is known");
         // 1,000 pages fewer are charged than are present, and may be among the idle ones.
         let present = FILE.0 / PAGE_SIZE + 1000;
         reclaimer.found(Found { present_pages: present, ..idle(2000) }, ANY, 2 * S);
         assert_eq!(reclaimer.step(counts(0), 2 * S), Some(Bytes(1000 * PAGE_SIZE)));
+        // Of what is mapped, shared memory is no file. Where nobody maps it, it does not matter.
+        let shared = ReclaimCounts { mapped: Bytes(2 * FILE.0), shmem: FILE, ..counts(0) };
+        reclaimer.found(Found { present_pages: present, shared_pages: FILE.0 / PAGE_SIZE, ..idle(2000) }, ANY, 3 * S);
+        assert_eq!(reclaimer.step(shared, 3 * S), Some(Bytes(1000 * PAGE_SIZE)));
+        reclaimer.found(Found { present_pages: present - 1000, ..idle(2000) }, ANY, 4 * S);
+        assert_eq!(reclaimer.step(ReclaimCounts { shmem: FILE, ..counts(0) }, 4 * S), Some(Bytes(2000 * PAGE_SIZE)));
     }
 
     #[test]

@@ -227,7 +227,7 @@ mod tests {
 
     fn scene(fake: Fake) -> (Worker<Fake>, Shared) {
         let all = Bytes(1 << 30);
-        let counts = ReclaimCounts { file: all, file_mapped: all, charged: all, ..fake.counts };
+        let counts = ReclaimCounts { file: all, mapped: all, charged: all, ..fake.counts };
         let shared: Shared = Arc::new(Mutex::new(State::new(Rules::default(), Budgets::default())));
         (Worker::new(Fake { counts, ..fake }, 0), shared)
     }

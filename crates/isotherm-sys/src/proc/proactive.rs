@@ -14,8 +14,10 @@ use std::io::{self, Write};
 pub struct ReclaimCounts {
     /// Page cache of files on the lists from which it can leave, mapped or not. Not shared memory, which leaves for swap, and nothing locked.
     pub file: Bytes,
-    /// Of all page cache that is charged to it, what a process maps, of whatever cgroup. Shared memory is counted as if it were mapped, so it may be more.
-    pub file_mapped: Bytes,
+    /// Of page cache and shared memory that are charged to it, what a process maps, of whatever cgroup.
+    pub mapped: Bytes,
+    /// Shared memory that is charged to it, mapped or not.
+    pub shmem: Bytes,
     /// All memory of programs that is charged to it: anonymous memory, page cache and shared memory.
     pub charged: Bytes,
     /// Pages that have left so far, for whatever reason.
@@ -39,7 +41,8 @@ impl Cgroup {
         };
         Ok(Some(ReclaimCounts {
             file: Bytes(known("active_file")? + known("inactive_file")?),
-            file_mapped: Bytes(known("file_mapped")?.saturating_sub(known("shmem")?)),
+            mapped: Bytes(known("file_mapped")?),
+            shmem: Bytes(known("shmem")?),
             charged: Bytes(known("anon")? + known("file")?),
             stolen_pages,
             refaulted_file_pages,
@@ -89,7 +92,8 @@ mod tests {
         let (_dir, v2) = cgroup(CgroupKind::Unified, STAT);
         let counts = ReclaimCounts {
             file: Bytes(28672),
-            file_mapped: Bytes(12288),
+            mapped: Bytes(20480),
+            shmem: Bytes(8192),
             charged: Bytes(45056),
             stolen_pages: 7,
             refaulted_file_pages: 3,

@@ -161,6 +161,7 @@ fn found(targets: &[&TargetHeat], monitor: &Monitor<Box<dyn Clock>>, min_idle_ns
     Found {
         idle_pages: files.pages(),
         present_pages: files.present_pages(),
+        shared_pages: files.shared_pages(),
         working_set_pages: targets.iter().map(|target| target.temperature.within_ns(MINUTE)).sum(),
         stays: None,
     }
