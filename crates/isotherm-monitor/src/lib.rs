@@ -294,7 +294,7 @@ impl<C: Clock> Monitor<C> {
         let alive = self.alive();
         if alive.len() < 2 {
             // Nobody else has what the last one shares with those that have ended.
-            self.watched.values_mut().filter(|w| !w.exited).for_each(TargetMonitor::is_alone);
+            self.watched.values_mut().filter(|w| !w.exited).for_each(TargetMonitor::forget_shared);
             return;
         }
         let mut frames = shared::Frames::among(self.watched.values().filter(|w| !w.exited));

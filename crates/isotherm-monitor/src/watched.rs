@@ -81,7 +81,7 @@ impl TargetMonitor {
             self.before = self.tally();
             self.tracker = other;
             // Its pages are no longer known one by one.
-            self.is_alone();
+            self.forget_shared();
         }
         self.tracker.refit(layout, turn)
     }
@@ -140,7 +140,7 @@ impl TargetMonitor {
     }
 
     /// Forgets which of its pages other targets map.
-    pub fn is_alone(&mut self) {
+    pub fn forget_shared(&mut self) {
         (self.counted_elsewhere_pages, self.maybe_shared_pages, self.is_compared) = (0, 0, false);
     }
 

@@ -7,6 +7,7 @@ use crate::daemon::socket::Client;
 use isotherm_heat::{Acted, Snapshot};
 use isotherm_schemes::state::{Status, TargetStatus};
 use isotherm_units::Bytes;
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,9 +20,9 @@ pub fn note(snapshot: &mut Snapshot, status: &Status) {
     if status.dry_run {
         return;
     }
+    let known: HashMap<u32, &TargetStatus> = status.targets.iter().map(|target| (target.pid, target)).collect();
     for target in &mut snapshot.targets {
-        let of_target = status.targets.iter().find(|known| known.pid == target.id.pid);
-        target.facts.acted = of_target.and_then(acted);
+        target.facts.acted = known.get(&target.id.pid).copied().and_then(acted);
     }
 }
 
@@ -43,23 +44,20 @@ fn acted(status: &TargetStatus) -> Option<Acted> {
     })
 }
 
-/// The answers of a daemon.
+/// A daemon to ask.
 #[derive(Debug)]
-pub struct Asked {
-    client: Client,
-    latest: Arc<Mutex<Option<Status>>>,
-}
+pub struct Asked(Client);
 
 impl Asked {
     /// Of the daemon at this socket, if one answers. Connects now: it may not be possible later.
     pub fn connect(socket: &Path) -> Option<Asked> {
-        let client = socket.exists().then(|| Client::connect(socket).ok()).flatten()?;
-        Some(Asked { client, latest: Arc::default() })
+        socket.exists().then(|| Client::connect(socket).ok()).flatten().map(Asked)
     }
 
     /// Begins to ask, until `is_over`. Returns where the last answer is found.
     pub fn ask(self, is_over: Arc<AtomicBool>) -> Answers {
-        let Asked { mut client, latest } = self;
+        let Asked(mut client) = self;
+        let latest = Arc::<Mutex<Option<Status>>>::default();
         let answers = Answers(Arc::clone(&latest));
         std::thread::spawn(move || {
             while !is_over.load(Ordering::Relaxed) {
@@ -92,33 +90,21 @@ impl Answers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isotherm_heat::{TargetHeat, TargetId};
+    use crate::sample::snapshot;
     use std::io::{BufRead, BufReader, Write};
     use std::os::unix::net::UnixListener;
-
-    fn snapshot(pids: &[u32]) -> Snapshot {
-        let text = r#"{"id": {"pid": 0, "start_ticks": 5}, "comm": "db", "cgroup": "", "exited": false, "granularity": "page",
-            "regions": [], "mappings": [], "temperature": [], "idle": [], "counted_elsewhere_pages": 0, "maybe_shared_pages": 0,
-            "unclearable_pages": 0}"#;
-        let target = |pid: &u32| {
-            let target: TargetHeat = serde_json::from_str(text).unwrap();
-            TargetHeat { id: TargetId { pid: *pid, start_ticks: 5 }, ..target }
-        };
-        let targets = pids.iter().map(target).collect();
-        Snapshot { start_unix_ns: 0, end_unix_ns: 1, targets, cost: Default::default() }
-    }
 
     const STATUS: &str = r#"{"version": "1", "pid": 1, "targets": [{"pid": 7, "page_out": {"left_bytes": 50, "out_bytes": 30, "refaulted_bytes": 20}}, {"pid": 8}, {"pid": 9, "split": {"returned_bytes": 4096}}]}"#;
 
     #[test]
     fn a_process_has_what_was_done_to_it_and_others_nothing() {
-        let mut seen = snapshot(&[7, 8, 9, 10]);
+        let mut seen = snapshot(&[7, 8, 9, 10], 1);
         note(&mut seen, &serde_json::from_str(STATUS).unwrap());
         let out = Acted { left_bytes: Bytes(50), out_bytes: Bytes(30), refaulted_bytes: Bytes(20), ..Acted::default() };
         let split = Acted { returned_bytes: Bytes(4096), ..Acted::default() };
         let found: Vec<_> = seen.targets.iter().map(|target| target.facts.acted).collect();
         assert_eq!(found, [Some(out), None, Some(split), None]);
-        let mut seen = snapshot(&[7]);
+        let mut seen = snapshot(&[7], 1);
         note(&mut seen, &Status { dry_run: true, ..serde_json::from_str(STATUS).unwrap() });
         assert_eq!(seen.targets[0].facts.acted, None);
     }
@@ -137,7 +123,7 @@ mod tests {
         assert_eq!(line, "status\n");
         writeln!(&stream, "{STATUS}").unwrap();
         let noted = || {
-            let mut seen = snapshot(&[7]);
+            let mut seen = snapshot(&[7], 1);
             answers.note(&mut seen);
             seen.targets[0].facts.acted.map(|acted| acted.out_bytes.0)
         };

@@ -24,6 +24,8 @@ mod played;
 mod privileges;
 mod request;
 mod rounds;
+#[cfg(test)]
+mod sample;
 mod sandbox;
 mod service;
 mod serving;

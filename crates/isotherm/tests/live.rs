@@ -259,7 +259,7 @@ heat([at + (page << 12) for page in range(20001, 21001, 2)])",
     let unknown = number(&row, "unmeasured_bytes") / number(&row, "resident_bytes");
     assert!(unknown < 0.2, "after 15 s, {:.0}% of the memory is unknown: {row}", 100.0 * unknown);
     assert!(number(&row, "hot_bytes") >= (450 << 12) as f64, "{row}");
-    // Every other page around is cold, and as many runs as that are told as one mixed region: the middle on the log scale, of pages
+    // Every other page around is cold, and as many runs as that are shown as one mixed region: the middle on the log scale, of pages
     // of which some may not be known to be hot yet.
     let [hot, cold] = [20_501, 45_000].map(|page| interval_at(&report, at + (page << 12)).expect("measured"));
     assert!(

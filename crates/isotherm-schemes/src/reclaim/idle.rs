@@ -32,7 +32,7 @@ impl IdleFiles {
         let mut files = IdleFiles::among(&idle_pages(Rules { min_idle_ns }, target, now), mappings);
         let present = |mapping: &Mapping| {
             let of = |pmd| u64::from((target.present_in(pmd) & pages_within(mapping, pmd)).count());
-            pmds_of(mapping).map(of).sum::<u64>()
+            mapping.range.pmds().map(of).sum::<u64>()
         };
         for mapping in mappings {
             if is_of_file(mapping) {
@@ -94,13 +94,6 @@ impl IdleFiles {
     pub fn shared_pages(&self) -> u64 {
         self.shared.values().sum()
     }
-}
-
-/// The huge ranges that a mapping touches.
-fn pmds_of(mapping: &Mapping) -> impl Iterator<Item = PmdNo> {
-    let end = mapping.range.end;
-    std::iter::successors(Some(mapping.range.start.pmd()), |pmd| Some(pmd.next()))
-        .take_while(move |pmd| pmd.addr() < end)
 }
 
 /// The huge ranges that touch a mapping. Both are in address order.

@@ -177,14 +177,9 @@ impl Reclaimer {
         self.cannot_be_asked = true;
     }
 
-    /// It was not there at the moment.
-    pub fn later(&mut self, until: Ns) {
-        self.next_at = until;
-    }
-
-    /// Something holds it up until then.
-    pub fn wait(&mut self, why: Wait, until: Ns) {
-        (self.waiting, self.next_at) = (Some(why), until);
+    /// Something holds it up until then; `None`: it was not there at the moment.
+    pub fn wait(&mut self, why: Option<Wait>, until: Ns) {
+        (self.waiting, self.next_at) = (why, until);
     }
 
     /// How much to ask for now, from what the kernel counts of the cgroup. `None`: nothing.
@@ -435,7 +430,7 @@ mod tests {
         let mut reclaimer = Reclaimer::new(LIMITS, 0);
         reclaimer.found(idle(1_000_000), ANY, S);
         assert!(reclaimer.is_due(S) && !reclaimer.is_due(S + FRESH + 1));
-        reclaimer.wait(Wait::Pressure, 3 * S);
+        reclaimer.wait(Some(Wait::Pressure), 3 * S);
         assert!(!reclaimer.is_due(2 * S) && reclaimer.is_due(3 * S));
         assert_eq!(reclaimer.status("/a").waiting, Some(Named::Known(Wait::Pressure)));
         reclaimer.found(Found { stays: Some(Stays::Unwatched), ..idle(1_000_000) }, ANY, 4 * S);

@@ -76,13 +76,13 @@ impl<M: AskMachine> Worker<M> {
     /// One step of a cgroup that is due.
     fn serve(&mut self, shared: &Shared, cgroup: &Cgroup, budgets: &Budgets, now: Ns) -> Option<String> {
         if let Some((why, until)) = self.held_up(cgroup, budgets, now) {
-            lock(shared).reclaim_waits(cgroup, why, until);
+            lock(shared).reclaim_waits(cgroup, Some(why), until);
             return None;
         }
         let before = match self.check(cgroup).and_then(|()| Ok(self.machine.counts(cgroup)?)) {
             Ok(Some(before)) => before,
             Err(Fault::Error(error)) if error.is_gone() => {
-                lock(shared).reclaim_later(cgroup, now + GONE);
+                lock(shared).reclaim_waits(cgroup, None, now + GONE);
                 return None;
             }
             Ok(None) | Err(Fault::Known) => {

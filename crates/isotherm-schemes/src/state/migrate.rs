@@ -25,13 +25,15 @@ impl State {
     pub fn search_movable(&mut self, process: TargetId, found: (u64, Option<Stays>), now: Ns) -> Option<Limits> {
         self.take_in_moved(now);
         let limits = self.actions.get(&process)?.migrates;
-        let target = self.targets.get_mut(&process).filter(|target| target.refused.is_none())?;
-        let Some(limits) = limits else {
+        self.targets.get(&process).filter(|target| target.refused.is_none())?;
+        if limits.is_none() {
             // No scheme moves it any more. What was moved stays counted.
-            if let Some(mover) = target.mover.take().map(|mover| mover.status()) {
-                self.of_ended.moved_bytes += mover.promoted_bytes + mover.demoted_bytes;
-            }
+            self.of_ended.moved_bytes += self.totals_of(process).moved_bytes;
             self.movable.forget(process);
+        }
+        let target = self.targets.get_mut(&process)?;
+        let Some(limits) = limits else {
+            target.mover = None;
             return None;
         };
         let mover = target.mover.get_or_insert_with(|| Mover::new(limits, now));

@@ -88,17 +88,11 @@ impl State {
         }
     }
 
-    /// Something holds a cgroup up until then.
-    pub fn reclaim_waits(&mut self, cgroup: &Cgroup, why: Wait, until: Ns) {
+    /// Something holds a cgroup up until then. `None`: it was not there at the moment, as while its service is restarted, and is forgotten with its
+    /// processes.
+    pub fn reclaim_waits(&mut self, cgroup: &Cgroup, why: Option<Wait>, until: Ns) {
         if let Some(reclaimer) = self.reclaims.of(cgroup) {
             reclaimer.wait(why, until);
-        }
-    }
-
-    /// A cgroup was not there at the moment, as while its service is restarted. It is forgotten with its processes.
-    pub fn reclaim_later(&mut self, cgroup: &Cgroup, until: Ns) {
-        if let Some(reclaimer) = self.reclaims.of(cgroup) {
-            reclaimer.later(until);
         }
     }
 

@@ -91,13 +91,13 @@ fn run(args: &RecordArgs) -> Result<()> {
     let summary = writer.map(Writer::finish).transpose();
     watched?;
     if let Some(summary) = summary? {
-        tell(summary, cost);
+        report(summary, cost);
     }
     Ok(())
 }
 
-/// Prints what was recorded, and what it cost.
-fn tell(summary: Summary, cost: Option<Cost>) {
+/// Prints what was recorded, and what it has cost, if that is not reported elsewhere.
+pub fn report(summary: Summary, cost: Option<Cost>) {
     let plural = if summary.snapshots == 1 { "" } else { "s" };
     output::note(format_args!(
         "{} snapshot{plural}, {} in {}/",

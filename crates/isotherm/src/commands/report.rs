@@ -338,7 +338,10 @@ impl Report {
 fn heat_map(plan: &HeatmapPlan, input: &Input, json: bool) -> Result<()> {
     let target = plan.only.map(|pid| find_target(&input.snapshots, pid)).transpose()?;
     if json {
-        return output::json(&of_target(&input.snapshots, target));
+        return match target {
+            Some(only) => output::json(&of_target(&input.snapshots, only)),
+            None => output::json(&input.snapshots),
+        };
     }
     let caveats = Caveats::of(&input.snapshots);
     if let Some(picture) = &plan.picture {
@@ -355,13 +358,15 @@ fn heat_map(plan: &HeatmapPlan, input: &Input, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// The snapshots with this target alone, or with all.
-fn of_target(snapshots: &[Snapshot], only: Option<TargetId>) -> Vec<Snapshot> {
-    let mut snapshots = snapshots.to_vec();
-    if let Some(only) = only {
-        snapshots.iter_mut().for_each(|snapshot| snapshot.targets.retain(|target| target.id == only));
-    }
-    snapshots
+/// The snapshots with this target alone.
+fn of_target(snapshots: &[Snapshot], only: TargetId) -> Vec<Snapshot> {
+    let alone = |snapshot: &Snapshot| Snapshot {
+        start_unix_ns: snapshot.start_unix_ns,
+        end_unix_ns: snapshot.end_unix_ns,
+        targets: snapshot.targets.iter().filter(|target| target.id == only).cloned().collect(),
+        cost: snapshot.cost,
+    };
+    snapshots.iter().map(alone).collect()
 }
 
 fn find_target(snapshots: &[Snapshot], pid: u32) -> Result<TargetId> {

@@ -3,11 +3,11 @@
 //! A recording that can be written no longer is no reason to stop the work: the daemon says so, once, and goes on.
 
 use super::args::RunArgs;
+use crate::commands::record;
 use crate::output;
 use anyhow::{Context, Result};
 use isotherm_heat::{RunInfo, Snapshot};
 use isotherm_record::{Options, Writer};
-use isotherm_units::Bytes;
 
 /// Records, if the user has asked for it.
 #[derive(Debug)]
@@ -37,10 +37,7 @@ impl Recorder {
     /// Completes it.
     pub fn finish(self) -> Result<()> {
         let Some(writer) = self.0 else { return Ok(()) };
-        let summary = writer.finish().context("complete the recording")?;
-        let (count, size, path) = (summary.snapshots, Bytes(summary.bytes), summary.path.display());
-        output::note(format_args!("{count} snapshots, {size} in {path}/"));
-        summary.note.into_iter().for_each(output::note);
+        record::report(writer.finish().context("complete the recording")?, None);
         Ok(())
     }
 }
