@@ -381,6 +381,7 @@ impl Target {
     /// are locked. If only those were left to clear, the huge range waits for [`Target::process_cleared`]. It is also tried
     /// again after a minute: other memory may be there by then, or the other processes that map it may have ended.
     pub fn cleared(&mut self, now: Ns, pmd: PmdNo, stuck: Mask) {
+        let was_renewed = self.pmds.get(pmd).is_some_and(|entry| entry.timing.is(Flags::RENEWED));
         let learned = self.mark_cleared(now, pmd, stuck);
         let Some(entry) = self.pmds.get_mut(pmd) else { return };
         let t = &mut entry.timing;
@@ -389,6 +390,10 @@ impl Target {
         if t.is(Flags::STUCK) {
             self.routine.push((t.plan_clear(now + STUCK_RETRY, true), pmd));
             return;
+        }
+        if was_renewed {
+            // For other pages than the checks before. They do not confirm each other.
+            t.set_backoff(0);
         }
         let at = now + (FIRST_BACKOFF << t.backoff());
         t.set_backoff((t.backoff() + 1).min(MAX_BACKOFF));
@@ -557,6 +562,27 @@ mod tests {
         target.cleared(22 * S, PmdNo(1), Mask::NONE);
         read(&mut target, 32 * S, Mask::NONE, Mask::ALL);
         assert_eq!(known(&target, 32 * S), (512, 0, 0));
+    }
+
+    #[test]
+    fn a_range_that_was_given_back_and_filled_again_many_times_is_checked_soon_afterwards() {
+        const S: Ns = 1_000_000_000;
+        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: S }, 1);
+        let halves: [Mask; 2] = [(0..256).collect(), (256..512).collect()];
+        let read = |target: &mut Target, now, pages| {
+            target.read(now, PmdNo(1), PmdBits::Pages { young: pages, present: pages });
+        };
+        let mut now = 20 * S;
+        for round in 0..20 {
+            read(&mut target, now, halves[round % 2]);
+            assert_eq!(target.due_clears(now, ALL), [PmdNo(1)], "round {round}: other pages are there");
+            target.cleared(now, PmdNo(1), Mask::NONE);
+            now += S / 10;
+        }
+        // All that is known to be there was accessed, so nothing is read before the next clear. The rest has come since.
+        read(&mut target, now, halves[1]);
+        assert_eq!(target.due_reads(now + 100 * S), [] as [PmdNo; 0]);
+        assert_eq!(target.due_clears(now + 2 * S, ALL), [PmdNo(1)]);
     }
 
     #[test]

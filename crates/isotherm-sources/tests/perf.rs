@@ -234,7 +234,7 @@ fn page_tables_and_samples_together_say_who_knew_what() {
         (child, rounds)
     });
     std::thread::sleep(Duration::from_millis(200));
-    let watching = |source| watch_until(source, pid, 60, |s, n| s.cost.elapsed_ns > 7 * S && is_known(s, n));
+    let watching = |source| watch_until(source, pid, 30, |s, n| s.cost.elapsed_ns > 7 * S && is_known(s, n));
     let (snapshot, _) = watching(source);
     let (_child, rounds) = refaulting.join().unwrap();
     let target = &snapshot.targets[0];
@@ -244,7 +244,7 @@ fn page_tables_and_samples_together_say_who_knew_what() {
         .filter(|r| r.range.intersect(memory).is_some() && r.sampled_pages == 0 && r.interval <= Interval::from_ns(S))
         .map(|r| r.resident_pages)
         .sum();
-    assert!((900..1200).contains(&hot_bits), "{hot_bits} pages hot by their bits");
+    assert!((900..1200).contains(&hot_bits), "{hot_bits} pages hot by their bits: {:?}", target.regions);
     let found = of_pmd(&snapshot);
     let region = found.unwrap_or_else(|| panic!("{pmd:?} is not among {:?}", target.regions));
     // Each page is touched once a round, over all the time that was listened.
