@@ -14,7 +14,7 @@
 //! little is in use, [`migrate`] moves hot pages to fast memory and idle ones to slow, [`bring_back`] reads from swap what
 //! is likely to be accessed next. [`reclaim`] takes idle files from memory cgroups, beside queue and worker. All other modules are shared by actions and name
 //! none; [`action`] is the interface, and [`scheme`] the table of which is for which processes. There are two exceptions: [`state`], which a daemon's threads share, and [`pass`], one pass over named processes, plan with
-//! the rules of collapsing. [`journal`] is what was done, to be undone. [`preview`] is
+//! the rules of collapsing. [`quota`] is how much may leave by a scheme. [`journal`] is what was done, to be undone. [`preview`] is
 //! what some actions would do, for a picture.
 //!
 //! Everything but [`machine::Live`] is pure: time is an argument, and tests run the worker on a fake machine. Heat
@@ -41,6 +41,7 @@ pub mod pass;
 pub mod plan;
 pub mod preview;
 pub mod queue;
+pub mod quota;
 pub mod reclaim;
 pub mod request;
 pub mod retry;

@@ -1,12 +1,13 @@
 //! Schemes: which action is for which processes, and its limits. The table `[[scheme]]` of the settings.
 //!
-//! The words are DAMON's: a scheme has an action, a pattern (how long idle), a quota (the budgets, and what may come back) and filters
-//! (processes and cgroups). For a huge range the first scheme that matches wins. Without a table, hot memory of all targets is collapsed.
+//! The words are DAMON's: a scheme has an action, a pattern (how long idle), a quota (how much in an interval, and what may come back), a goal for that, watermarks,
+//! and filters (processes and cgroups). For a huge range the first scheme that matches wins. Without a table, hot memory of all targets is collapsed.
 
 use crate::assigned::{self, Assignments};
 use crate::migrate;
 use crate::page_out::brake::Limits;
 use crate::page_out::watermarks::Watermarks;
+use crate::quota::{Goal, Quota, WrittenQuota};
 use crate::split::splitter;
 use isotherm_heat::Ns;
 use serde::{Deserialize, Serialize};
@@ -71,6 +72,10 @@ pub struct Written {
     pub max_refaults: Option<f64>,
     /// Of `page-out` and `reclaim`: how much memory has to be free, and may be, for it to be active.
     pub watermarks: Option<Watermarks>,
+    /// Of `page-out` and `reclaim`: how much leaves in an interval at most, of all its processes and cgroups together.
+    pub quota: Option<WrittenQuota>,
+    /// Of those with a quota: what it is tuned to.
+    pub goal: Option<Goal>,
     /// Of `promote`: accesses a second of a page from which on it is hot.
     pub min_rate: Option<f64>,
     /// Of `demote`: pages leave while less than this is free of the fastest tier, percent.
@@ -92,6 +97,8 @@ impl Written {
             min_idle: None,
             max_refaults: None,
             watermarks: None,
+            quota: None,
+            goal: None,
             min_rate: None,
             keep_free: None,
             min_unused: None,
@@ -104,6 +111,8 @@ impl Written {
 pub struct Scheme {
     /// What to do.
     pub action: Does,
+    /// How much leaves in an interval at most.
+    pub quota: Option<Quota>,
     processes: Vec<String>,
     cgroups: Vec<String>,
     /// The name by which the file of assignments gives it cgroups. Until then it is for no process.
@@ -132,7 +141,7 @@ pub enum Does {
 impl Scheme {
     /// What happens without a table: hot memory of all targets is collapsed.
     pub fn collapse_all() -> Scheme {
-        Scheme { action: Does::Collapse, processes: Vec::new(), cgroups: Vec::new(), assigned_as: None }
+        Scheme { action: Does::Collapse, quota: None, processes: Vec::new(), cgroups: Vec::new(), assigned_as: None }
     }
 
     /// Checks what is written. The error says what has to hold.
@@ -152,8 +161,9 @@ impl Scheme {
                 min_unused_pct: min_unused_pct(&written)?,
             }),
         };
+        let quota = Quota::new(written.quota.as_ref(), written.goal)?;
         let assigned_as = written.name.filter(|_| written.assigned);
-        Ok(Scheme { action, processes: written.processes, cgroups: written.cgroups, assigned_as })
+        Ok(Scheme { action, quota, processes: written.processes, cgroups: written.cgroups, assigned_as })
     }
 
     /// The same with the cgroups that are assigned to it, if it is of those that take them.
@@ -185,7 +195,7 @@ impl Scheme {
 /// Whether all keys are for the action.
 fn check_keys(written: &Written) -> Result<(), String> {
     use ActionName::{Demote, PageOut, Promote, Reclaim, Split};
-    let keys: [(&str, bool, &[ActionName], &str); 6] = [
+    let keys: [(&str, bool, &[ActionName], &str); 8] = [
         (
             "min_idle",
             written.min_idle.is_some(),
@@ -194,6 +204,8 @@ fn check_keys(written: &Written) -> Result<(), String> {
         ),
         ("max_refaults", written.max_refaults.is_some(), &[PageOut, Reclaim], "\"page-out\" and \"reclaim\""),
         ("watermarks", written.watermarks.is_some(), &[PageOut, Reclaim], "\"page-out\" and \"reclaim\""),
+        ("quota", written.quota.is_some(), &[PageOut, Reclaim], "\"page-out\" and \"reclaim\""),
+        ("goal", written.goal.is_some(), &[PageOut, Reclaim], "\"page-out\" and \"reclaim\""),
         ("min_rate", written.min_rate.is_some(), &[Promote], "\"promote\""),
         ("keep_free", written.keep_free.is_some(), &[Demote], "\"demote\""),
         ("min_unused", written.min_unused.is_some(), &[Split], "\"split\""),
@@ -274,6 +286,8 @@ pub struct Actions {
     pub pages_out: Option<Limits>,
     /// They do while free memory is between these.
     pub watermarks: Option<Watermarks>,
+    /// The scheme that pages out, by its place in the table. It may have a quota.
+    pub pages_out_by: usize,
     /// A huge range that is worth a collapse is collapsed, and none of its pages leave. If not, it is the other way round.
     pub collapse_first: bool,
     /// Pages of it move between memory tiers.
@@ -284,6 +298,8 @@ pub struct Actions {
     pub splits: Option<splitter::Limits>,
     /// Idle files of its cgroup leave, while free memory is between the watermarks, if there are any.
     pub reclaims: Option<(Limits, Option<Watermarks>)>,
+    /// The scheme that says so, by its place in the table.
+    pub reclaims_by: usize,
 }
 
 impl Actions {
@@ -291,16 +307,18 @@ impl Actions {
     pub fn of(schemes: &[Scheme], comm: &str, cgroup: &str) -> Actions {
         let mut actions = Actions::default();
         let (mut hot_ns, mut down) = (None, None);
-        for scheme in schemes.iter().filter(|scheme| scheme.is_for(comm, cgroup)) {
+        for (place, scheme) in schemes.iter().enumerate().filter(|(_, scheme)| scheme.is_for(comm, cgroup)) {
             match scheme.action {
                 Does::Collapse if !actions.collapses => {
                     (actions.collapses, actions.collapse_first) = (true, actions.pages_out.is_none());
                 }
                 Does::PageOut(limits, marks) if actions.pages_out.is_none() => {
-                    (actions.pages_out, actions.watermarks) = (Some(limits), marks);
+                    (actions.pages_out, actions.watermarks, actions.pages_out_by) = (Some(limits), marks, place);
                 }
                 Does::BringBack => actions.brings_back = true,
-                Does::Reclaim(limits, marks) if actions.reclaims.is_none() => actions.reclaims = Some((limits, marks)),
+                Does::Reclaim(limits, marks) if actions.reclaims.is_none() => {
+                    (actions.reclaims, actions.reclaims_by) = (Some((limits, marks)), place);
+                }
                 Does::Split(limits) if actions.splits.is_none() => actions.splits = Some(limits),
                 Does::Promote(ns) if hot_ns.is_none() => hot_ns = Some(ns),
                 Does::Demote(ns, keep_free_pct) if down.is_none() => down = Some((ns, keep_free_pct)),
@@ -333,6 +351,9 @@ mod tests {
         let marks = Watermarks { high: 50.0, mid: 40.0, low: 5.0 };
         let text = "action = \"page-out\"\nwatermarks = { high = 50.0, mid = 40.0, low = 5.0 }";
         assert_eq!(of(text), Does::PageOut(usual, Some(marks)));
+        let quota =
+            scheme("action = \"page-out\"\nquota = { size = \"8MiB\" }\ngoal = { pressure = 0.1 }").unwrap().quota;
+        assert_eq!(quota.map(|quota| (quota.size.0, quota.goal.pressure)), Some((8 << 20, Some(0.1))));
         assert_eq!(of("action = \"collapse\""), Does::Collapse);
         assert_eq!(of("action = \"bring-back\""), Does::BringBack);
         let limits = |s: u64, min_unused_pct| splitter::Limits { min_idle_ns: s * 1_000_000_000, min_unused_pct };
@@ -355,6 +376,11 @@ mod tests {
             ("action = \"demote\"\nwatermarks = { high = 50.0, mid = 40.0, low = 5.0 }", "page-out"),
             ("action = \"bring-back\"\nmin_idle = \"1m\"", "page-out"),
             ("action = \"demote\"\nmax_refaults = 1.0", "page-out"),
+            ("action = \"demote\"\nquota = { size = \"1MiB\" }", "page-out"),
+            ("action = \"collapse\"\ngoal = { free = 1.0 }", "page-out"),
+            ("action = \"page-out\"\ngoal = { free = 1.0 }", "give the scheme one"),
+            ("action = \"page-out\"\nquota = { size = \"1MiB\", evry = \"1s\" }", "evry"),
+            ("action = \"page-out\"\nquota = { size = \"0\" }", "a page or more"),
             ("action = \"page-out\"\nkeep_free = 1.0", "demote"),
             ("action = \"demote\"\nkeep_free = 101.0", "0 to 100"),
             ("action = \"promote\"\nmin_rate = 0.0", "min_rate"),

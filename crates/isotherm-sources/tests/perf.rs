@@ -241,7 +241,12 @@ fn page_tables_and_samples_together_say_who_knew_what() {
     let hot_bits: u64 = target
         .regions
         .iter()
-        .filter(|r| r.range.intersect(memory).is_some() && r.sampled_pages == 0 && r.interval <= Interval::from_ns(S))
+        .filter(|r| {
+            r.range.intersect(memory).is_some()
+                && r.sampled_pages == 0
+                && r.interval.is_measured()
+                && r.interval <= Interval::from_ns(S)
+        })
         .map(|r| r.resident_pages)
         .sum();
     assert!((900..1200).contains(&hot_bits), "{hot_bits} pages hot by their bits: {:?}", target.regions);

@@ -236,20 +236,26 @@ fn we_say_the_same_of_what_damo_wrote() {
 fn schemes_of_damo_become_settings_and_go_back() {
     let stage = Stage::new();
     let schemes = r#"[{"action": "pageout", "access_pattern": {"sz_bytes": {"min": "min", "max": "max"},
-        "nr_accesses": {"min": "0 %", "max": "0 %"}, "age": {"min": "2 m", "max": "max"}}, "quotas": {"time_ms": "10 ms"},
+        "nr_accesses": {"min": "0 %", "max": "0 %"}, "age": {"min": "2 m", "max": "max"}},
+        "quotas": {"time_ms": "10 ms", "sz_bytes": "1.000 GiB", "reset_interval_ms": "10 s", "goals": [
+            {"metric": "some_mem_psi_us", "nid": null, "target_value": "10,000", "current_value": "0"}]},
         "filters": [{"filter_type": "memcg", "matching": true, "allow": true, "memcg_path": "/app.slice"}]}]"#;
     std::fs::write(stage.path("damos.json"), schemes).unwrap();
-    stage.isotherm("convert damos.json s.toml").ended(0).says("scheme 1: quotas are lost");
+    stage.isotherm("convert damos.json s.toml").ended(0).says("scheme 1: the quota of time is lost");
     let settings = std::fs::read_to_string(stage.path("s.toml")).unwrap();
     assert!(settings.contains("action = \"page-out\"") && settings.contains("min_idle = \"2m\""), "{settings}");
     assert!(settings.contains("cgroups = [\"/app.slice\"]"), "{settings}");
+    assert!(settings.contains("size = \"1024MiB\"") && settings.contains("pressure = 0.1"), "{settings}");
     stage.isotherm("convert damos.json s.toml").ended(1).says("--overwrite");
     stage.isotherm("convert s.toml back.json").ended(0);
     stage.isotherm("convert back.json again.toml").ended(0);
     assert_eq!(std::fs::read_to_string(stage.path("again.toml")).unwrap(), settings);
     std::fs::write(stage.path("damos.json"), schemes.replace("pageout", "lru_prio")).unwrap();
     stage.isotherm("convert damos.json t.toml").ended(1).says("scheme 1").says("lru_prio");
-    let line = "damo start 812 --damos_action pageout --damos_access_rate 0% 0% --damos_age 2m max \\\n --damos_filter allow memcg /app.slice\n";
+    let quota = "--damos_quota_space 1G --damos_quota_interval 10s --damos_quota_goal some_mem_psi_us 10ms";
+    let line = format!(
+        "damo start 812 --damos_action pageout --damos_access_rate 0% 0% --damos_age 2m max \\\n --damos_filter allow memcg /app.slice {quota}\n"
+    );
     std::fs::write(stage.path("start.sh"), line).unwrap();
     stage.isotherm("convert start.sh by-line.toml").ended(0).says("the target \"812\"").says("-p");
     assert_eq!(std::fs::read_to_string(stage.path("by-line.toml")).unwrap(), settings);

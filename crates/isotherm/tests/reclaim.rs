@@ -112,6 +112,13 @@ fn a_scheme_that_pages_out_needs_swap_and_a_dry_run_counts_what_would_leave() {
     let recorded = stage.json("report processes r --json")["report"]["processes"][0].clone();
     assert_eq!((&recorded["pid"], recorded.get("acted")), (&child.pid().into(), None), "nothing was done");
     stage.isotherm(&format!("{run} -d 2s --dry-run --record r")).ended(1).says("already");
+    // With a quota, what would leave in the six to eight seconds in which something is idle.
+    fs::write(&settings, PAGE_OUT.replace("min_idle", "quota = { size = \"1MiB\" }\nmin_idle")).unwrap();
+    let status = stage.json(&format!("{run} -d 18s --dry-run --json"));
+    let left = status["counters"]["left_pages"].as_u64().unwrap() * 4096;
+    assert!((4 * MIB..12 * MIB).contains(&left), "{status:#}");
+    assert_eq!((&status["quotas"][0]["scheme"], &status["quotas"][0]["size_bytes"]), (&1.into(), &MIB.into()));
+    assert!(status["quotas"][0]["used_up"].as_u64().unwrap() >= 3, "{status:#}");
     stage.isotherm(&format!("{run} -d 2s --dry-run --record r --overwrite")).ended(0).says("snapshots");
 }
 
@@ -179,6 +186,31 @@ fn idle_memory_leaves_while_run_goes_on_and_too_many_refaults_stop_it() {
     assert!(of("left_bytes") >= 40 * MIB && of("refaulted_bytes") >= 36 * MIB, "{recorded:#}");
     assert!(of("out_bytes") < 8 * MIB, "{recorded:#}");
     stage.isotherm("report processes r").ended(0).prints("CAME BACK");
+}
+
+#[test]
+fn a_quota_spreads_what_leaves_over_time() {
+    need!(sees_pages(), "the page-table source");
+    need!(std::env::var_os("ISOTHERM_LAB").is_some() && has_swap(), "a guest of the lab with swap");
+    let stage = Stage::new();
+    let settings = stage.path("page-out.toml");
+    fs::write(&settings, PAGE_OUT.replace("min_idle", "quota = { size = \"2MiB\" }\nmin_idle")).unwrap();
+    let Some(script) = idle_and_hot(48, &stage.path("verdict")) else { return skip("python3") };
+    let run = "run --socket s.sock --max-cpu 200 --max-slowdown 200";
+    let mut run = stage.start_isotherm(&format!("{run} -p {} -c {}", script.pid(), settings.display()));
+    run.until_it_says("status at");
+    let left =
+        || stage.json("status --json --socket s.sock")["targets"][0]["page_out"]["left_bytes"].as_u64().unwrap_or(0);
+    assert!(until(Duration::from_secs(60), || left() > 0));
+    let (began, before) = (Instant::now(), left());
+    std::thread::sleep(Duration::from_secs(8));
+    let (seconds, more) = (began.elapsed().as_secs_f64(), (left() - before) as f64 / MIB as f64);
+    // A window may be long here: five intervals at once are the most.
+    assert!(more <= 2.0 * (seconds + 5.0) + 2.0 && more >= 2.0, "{more} MiB in {seconds} s");
+    assert!(memory_of(script.pid()).1.0 < 40 * MIB, "most is there yet");
+    stage.isotherm("status --socket s.sock").ended(0).prints("scheme 1: ").prints("used up in");
+    run.signal("INT");
+    run.end().ended(0);
 }
 
 /// 32 MiB that are idle. On SIGUSR1 each eighth page is read, on SIGUSR2 the others; then the major faults of that are written there.

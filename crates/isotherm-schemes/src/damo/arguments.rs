@@ -1,7 +1,7 @@
 //! Schemes as damo takes them on its command line: `--damos_action` and the options that go with it.
 //!
-//! Each option may be given several times; the n-th belongs to the n-th action, but for filters, of which `--damos_nr_filters` says how many
-//! each action has. The arguments become the schemes that damo would write to a file, and are read as such.
+//! Each option may be given several times; the n-th belongs to the n-th action, but for filters and goals of quotas, of which
+//! `--damos_nr_filters` and `--damos_nr_quota_goals` say how many each action has. The arguments become the schemes that damo would write to a file, and are read as such.
 
 use super::{Converted, Damos, Error, convert};
 use serde_json::{Value, json};
@@ -24,12 +24,15 @@ pub fn read_arguments(text: &str) -> Result<Converted, Error> {
     let words = words(text).ok_or_else(|| Error::Arguments("a quote is not closed".to_owned()))?;
     let mut options = Options::of(words);
     let mut filters = options.filters().map_err(Error::Arguments)?;
+    let mut goals = options.goals();
     let actions = options.take(ACTION);
-    let counts = options.counts(actions.len(), filters.len()).map_err(Error::Arguments)?;
+    let filter_counts = options.counts("filters", actions.len(), filters.len()).map_err(Error::Arguments)?;
+    let goal_counts = options.counts("quota_goals", actions.len(), goals.len()).map_err(Error::Arguments)?;
     let mut schemes: Vec<Damos> = Vec::new();
-    for (action, count) in actions.iter().zip(counts) {
-        let own: Vec<Value> = filters.drain(..count.min(filters.len())).collect();
-        let scheme = options.scheme(action, own).map_err(Error::Arguments)?;
+    for (action, (of_filters, of_goals)) in actions.iter().zip(filter_counts.into_iter().zip(goal_counts)) {
+        let own: Vec<Value> = filters.drain(..of_filters.min(filters.len())).collect();
+        let own_goals: Vec<Value> = goals.drain(..of_goals.min(goals.len())).collect();
+        let scheme = options.scheme(action, own, own_goals).map_err(Error::Arguments)?;
         schemes.push(serde_json::from_value(scheme)?);
     }
     let mut converted = convert(&schemes)?;
@@ -97,25 +100,33 @@ impl Options {
         Ok(filters)
     }
 
-    /// How many of the filters each action has.
-    fn counts(&mut self, actions: usize, filters: usize) -> Result<Vec<usize>, String> {
-        let given: Vec<String> = self.take("--damos_nr_filters").into_iter().flatten().collect();
-        let counts: Vec<usize> = if given.is_empty() && (actions == 1 || filters == 0) {
-            vec![filters; actions]
+    /// All goals of quotas, as damo writes them.
+    fn goals(&mut self) -> Vec<Value> {
+        let goal = |words: Vec<String>| json!({"metric": words.first(), "target_value": words.get(1)});
+        self.take("--damos_quota_goal").into_iter().map(goal).collect()
+    }
+
+    /// How many of these each action has, of `all`.
+    fn counts(&mut self, what: &str, actions: usize, all: usize) -> Result<Vec<usize>, String> {
+        let option = format!("--damos_nr_{what}");
+        let given: Vec<String> = self.take(&option).into_iter().flatten().collect();
+        let counts: Vec<usize> = if given.is_empty() && (actions == 1 || all == 0) {
+            vec![all; actions]
         } else {
             let counts: Result<_, _> = given.iter().map(|count| count.parse::<usize>()).collect();
-            counts.map_err(|_| "--damos_nr_filters takes numbers".to_owned())?
+            counts.map_err(|_| format!("{option} takes numbers"))?
         };
-        if counts.len() != actions || counts.iter().sum::<usize>() != filters {
+        if counts.len() != actions || counts.iter().sum::<usize>() != all {
+            let what = what.replace('_', " ");
             return Err(format!(
-                "--damos_nr_filters has to say for each of the {actions} actions how many of the {filters} filters it has"
+                "{option} has to say for each of the {actions} actions how many of the {all} {what} it has"
             ));
         }
         Ok(counts)
     }
 
     /// The next scheme, as damo writes it.
-    fn scheme(&mut self, action: &[String], filters: Vec<Value>) -> Result<Value, String> {
+    fn scheme(&mut self, action: &[String], filters: Vec<Value>, goals: Vec<Value>) -> Result<Value, String> {
         let mut bounds = |option: &str, unit: &str| match self.next(option).as_deref() {
             // A number without a unit is one of microseconds, or of bytes.
             Some([min, max]) => Ok(json!({"min": with_unit(min, unit), "max": with_unit(max, unit)})),
@@ -128,16 +139,28 @@ impl Options {
             "age": bounds("--damos_age", " us")?,
         });
         let watermarks = self.next("--damos_wmarks").map_or(Value::Null, |words| watermarks_of(&words));
-        let quotas: Vec<String> =
-            self.given.keys().filter(|option| option.starts_with("--damos_quota")).cloned().collect();
-        let quotas = quotas.iter().filter_map(|option| self.next(option)).count();
+        let quotas = self.quotas(goals);
         Ok(json!({
             "action": action.first().cloned().unwrap_or_default(),
             "access_pattern": pattern,
             "filters": filters,
             "watermarks": watermarks,
-            "quotas": if quotas == 0 { Value::Null } else { json!("given") },
+            "quotas": quotas,
         }))
+    }
+
+    /// The next quotas, with their goals. Times without a unit are of milliseconds. Weights say nothing here: the oldest leave first.
+    fn quotas(&mut self, goals: Vec<Value>) -> Value {
+        let old: Vec<String> = self.next("--damos_quotas").unwrap_or_default();
+        self.next("--damos_quota_weights");
+        let mut one = |option: &str, place: usize| {
+            let new = self.next(option).and_then(|words| words.first().cloned());
+            new.or_else(|| old.get(place).cloned())
+        };
+        let (time, size) = (one("--damos_quota_time", 0), one("--damos_quota_space", 1));
+        let interval = one("--damos_quota_interval", 2);
+        let ms = |text: Option<String>| text.map(|text| with_unit(&text, " ms"));
+        json!({"time_ms": ms(time), "sz_bytes": size, "reset_interval_ms": ms(interval), "goals": goals})
     }
 
     /// What of the command line has become nothing.
@@ -209,18 +232,20 @@ mod tests {
     fn each_action_has_the_options_of_its_place() {
         let text = "sudo damo start --ops vaddr --target_pid 7 \\\n  --damos_action pageout --damos_access_rate 0% 0% --damos_age 2m max \\
             --damos_wmarks free_mem_rate 1s 500 40% 50 --damos_action migrate_hot 0 --damos_access_rate 10% max --damos_age 0 max \\
-            --damos_quota_space 1G --damos_filter reject none memcg /app allow anon --damos_nr_filters 1 1";
+            --damos_quota_space 1G --damos_quota_interval 1000 --damos_quota_goal some_mem_psi_us 5ms 0 --damos_nr_quota_goals 1 0 --damos_filter reject none memcg /app allow anon --damos_nr_filters 1 1";
         let Converted { schemes, notes } = read(text).unwrap();
         let marks = crate::page_out::watermarks::Watermarks { high: 50.0, mid: 40.0, low: 5.0 };
         let out = Written {
             min_idle: Some("2m".into()),
             watermarks: Some(marks),
+            quota: Some(crate::quota::WrittenQuota { size: "1024MiB".into(), every: "1s".into() }),
+            goal: Some(crate::quota::Goal { pressure: Some(0.5), free: None }),
             cgroups: vec!["/app".into()],
             ..Written::of(ActionName::PageOut)
         };
         assert_eq!(schemes, [out, Written::of(ActionName::Promote)]);
         let notes = notes.join("\n");
-        assert!(notes.contains("scheme 1: quotas are lost"), "the first quota is of the first scheme: {notes}");
+        assert!(!notes.contains("quota"), "the first quota is of the first scheme: {notes}");
         assert!(notes.contains("--ops") && notes.contains("--target_pid") && notes.contains("-p"), "{notes}");
     }
 

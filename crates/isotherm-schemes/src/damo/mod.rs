@@ -6,6 +6,7 @@
 //! [`read_arguments`] reads the same from a command line.
 
 mod arguments;
+mod quotas;
 
 pub use arguments::{are_arguments, read_arguments};
 
@@ -148,9 +149,13 @@ fn scheme(damos: &Damos, notes: &mut Vec<String>) -> Result<Written, String> {
     if pattern.is_some_and(|p| !is_open(&p.sz_bytes)) {
         notes.push("bounds of the size of regions are lost: pages are known one by one".to_owned());
     }
-    if has_value(&damos.quotas) {
-        notes.push("quotas are lost: [budgets] and `max_refaults` limit what is done".to_owned());
+    let mut limited = (None, None);
+    if action == ActionName::PageOut {
+        limited = quotas::read(&damos.quotas, notes);
+    } else if has_value(&damos.quotas) {
+        notes.push("quotas are lost: [budgets] limit what is done".to_owned());
     }
+    let (quota, goal) = limited;
     if let Some(age) = pattern.map(|pattern| &pattern.age.max).filter(|age| has_value(age)) {
         return Err(format!("age.max = {age} has no counterpart: memory that is idle for longer leaves, too"));
     }
@@ -168,7 +173,7 @@ fn scheme(damos: &Damos, notes: &mut Vec<String>) -> Result<Written, String> {
     }
     // DAMON moves whatever is free of fast memory.
     let keep_free = (action == ActionName::Demote).then_some(100.0);
-    Ok(Written { cgroups, min_idle, watermarks, keep_free, ..Written::of(action) })
+    Ok(Written { cgroups, min_idle, watermarks, quota, goal, keep_free, ..Written::of(action) })
 }
 
 /// Watermarks of free memory. DAMON has no others.
@@ -374,6 +379,15 @@ fn to_damos(number: usize, scheme: &Written, notes: &mut Vec<String>) -> Result<
                 },
                 "filters": filters,
             });
+            if let Some(quota) = &scheme.quota {
+                let quotas = quotas::write(quota, scheme.goal);
+                written["quotas"] = quotas.map_err(|what| Error::Scheme { number, what })?;
+                if scheme.goal.is_some_and(|goal| goal.free.is_some()) {
+                    notes.push(format!(
+                        "scheme {number}: the goal of free memory is of node 0, and not of the whole machine"
+                    ));
+                }
+            }
             if let Some(Watermarks { high, mid, low }) = scheme.watermarks {
                 let pct = |pct: f64| format!("{pct} %");
                 written["watermarks"] = json!({"metric": "free_mem_rate", "interval_us": "1 s",
@@ -401,6 +415,7 @@ fn to_damos(number: usize, scheme: &Written, notes: &mut Vec<String>) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quota::WrittenQuota;
 
     /// In the form that damo writes.
     const TWO: &str = r#"[
@@ -430,9 +445,11 @@ mod tests {
         assert!(is_schemes(TWO) && !is_schemes("[]") && !is_schemes("{}") && !is_schemes("[1]"));
         let read = read(TWO).unwrap();
         let collapse = Written { action: ActionName::Collapse, min_idle: None, ..page_out("", &[]) };
-        assert_eq!(read.schemes, [page_out("2m 30s", &["/app.slice"]), collapse]);
+        let quota = Some(WrittenQuota { size: "1024MiB".into(), every: "1s".into() });
+        let page_out = Written { quota, ..page_out("2m 30s", &["/app.slice"]) };
+        assert_eq!(read.schemes, [page_out, collapse]);
         let lost: Vec<&str> = read.notes.iter().map(|note| note.split(' ').nth(2).unwrap()).collect();
-        assert_eq!(lost, ["quotas", "bounds", "bounds"], "{:#?}", read.notes);
+        assert_eq!(lost, ["bounds", "bounds"], "{:#?}", read.notes);
     }
 
     #[test]

@@ -210,6 +210,11 @@ impl Keeper {
         std::mem::take(&mut self.hinted)
     }
 
+    /// How many huge ranges are hinted.
+    pub fn hinted(&self) -> usize {
+        self.hinted.len()
+    }
+
     /// Whether a huge range is hinted.
     pub fn is_hinted(&self, pmd: PmdNo) -> bool {
         self.hinted.contains(&pmd)

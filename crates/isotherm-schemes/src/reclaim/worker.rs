@@ -162,7 +162,7 @@ mod tests {
     use crate::machine::HostState;
     use crate::page_out::brake::Limits;
     use crate::reclaim::reclaimer::Found;
-    use crate::state::State;
+    use crate::state::{ReclaimScheme, State};
     use isotherm_sys::proc::{CgroupKind, ReclaimCounts};
     use std::io;
     use std::path::PathBuf;
@@ -239,7 +239,7 @@ mod tests {
             let now = second * S;
             {
                 let mut state = lock(shared);
-                state.reclaim_age(&cgroup(), LIMITS, now);
+                state.reclaim_age(&cgroup(), ReclaimScheme { limits: LIMITS, watermarks: None, place: 0 }, now);
                 let found = Found { idle_pages: 16_384, working_set_pages: 100_000, ..Found::default() };
                 state.found_idle_files(&cgroup(), found, None, now);
             }

@@ -6,11 +6,13 @@
 mod bring_back;
 mod migrate;
 mod page_out;
+mod quota;
 mod reclaim;
 mod split;
 mod status;
 mod worker;
 
+pub use reclaim::ReclaimScheme;
 pub use status::{HintStatus, SampledStatus, SandboxStatus, Status, TargetStatus, Totals};
 pub use worker::SharedWorker;
 
@@ -118,6 +120,8 @@ pub struct State {
     resting_moves: BTreeMap<(TargetId, PmdNo), Ns>,
     waiting: Option<Wait>,
     schemes: Vec<Scheme>,
+    /// What is left of the quotas of those that have one.
+    quotas: quota::Quotas,
     /// Cgroups of which idle files leave.
     reclaims: reclaim::Reclaims,
     /// What they say about each target.
@@ -171,6 +175,7 @@ impl State {
             resting_moves: BTreeMap::new(),
             waiting: None,
             schemes: vec![Scheme::collapse_all()],
+            quotas: quota::Quotas::new(),
             reclaims: reclaim::Reclaims::default(),
             actions: BTreeMap::new(),
             idle: IdlePages::default(),
@@ -261,11 +266,6 @@ impl State {
         if let Some(target) = self.targets.get_mut(&id) {
             target.sampled = sampled;
         }
-    }
-
-    /// Sets how much memory is free, in percent.
-    pub fn set_free_pct(&mut self, free_pct: f64) {
-        self.free_pct = free_pct;
     }
 
     /// Sets the number of huge ranges not checked yet, and of all huge ranges.
@@ -383,6 +383,7 @@ impl State {
         self.retry.forget(process);
         self.idle.forget(process);
         self.movable.forget(process);
+        self.release_all(process);
         if let Some(keeper) = self.targets.get_mut(&process).and_then(|target| target.keeper.as_mut()) {
             keeper.take_hinted();
         }
@@ -532,6 +533,7 @@ impl State {
             gain: self.gain(&targets),
             intervals_goal: self.intervals_goal,
             sandbox: self.sandbox.clone(),
+            quotas: self.quota_status(),
             cgroups: self.reclaims.status(),
             targets,
         }

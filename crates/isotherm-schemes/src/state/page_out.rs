@@ -14,6 +14,7 @@ use crate::queue::{ActionId, Hint, Origin};
 use crate::split::rejoin::REJOIN;
 use isotherm_heat::{Ns, TargetId};
 use isotherm_units::PmdNo;
+use std::collections::BTreeMap;
 
 /// How long a huge range gets no hint after one to page out. The next of its pages may be idle for long enough soon.
 pub(super) fn rest_after(outcome: Outcome) -> Ns {
@@ -26,6 +27,8 @@ pub(super) fn rest_after(outcome: Outcome) -> Ns {
 
 /// Most huge ranges of a process that are hinted at a time: 2 GiB.
 const MAX_HINTED: f64 = 1024.0;
+/// Huge ranges are read for a quota as if so many of their pages were idle: most have more.
+const FEW: u64 = 64;
 
 impl State {
     /// Huge ranges of a process to read, because pages of them have left. `None` if no scheme pages it out.
@@ -57,6 +60,7 @@ impl State {
     /// Takes in what the worker has paged out.
     fn take_in_left(&mut self, now: Ns) {
         for (process, pmd, pages) in self.idle.take_left() {
+            self.spend(process, u64::from(pages.count()));
             if let Some(keeper) = self.keeper(process) {
                 keeper.leave(pmd, pages, now);
             }
@@ -93,6 +97,7 @@ impl State {
     /// What is queued to leave stays.
     fn stay(&mut self, process: TargetId) {
         self.idle.forget(process);
+        self.release_all(process);
         let hinted = self.keeper(process).map(Keeper::take_hinted).unwrap_or_default();
         hinted.into_iter().for_each(|pmd| _ = self.unqueue(process, pmd, PAGE_OUT));
     }
@@ -140,12 +145,17 @@ impl State {
         let served = self.budgets.per_second * window_ns as f64 / 1e9;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a thousand at most")]
         let most = (2.0 * served).clamp(1.0, MAX_HINTED) as usize;
-        self.keeper(process).map(|keeper| keeper.choose(most)).unwrap_or_default()
+        let by_quota = self.quota_left(process).map(|pages| usize::try_from(pages.div_ceil(FEW)).unwrap_or(usize::MAX));
+        let Some(keeper) = self.keeper(process) else { return Vec::new() };
+        // What is hinted already is read again, and may leave.
+        let most = by_quota.map_or(most, |more| most.min(keeper.hinted().saturating_add(more)));
+        keeper.choose(most)
     }
 
     /// Hints what is still idle of the huge ranges that were chosen. Pages of others do not leave from now on.
     pub fn hint_idle(&mut self, window: &IdleWindow<'_>, now: Ns) {
         let (planned, pages) = page_out::plan(window, now);
+        let idle: BTreeMap<PmdNo, u32> = pages.iter().map(|(pmd, pages)| (*pmd, pages.count())).collect();
         self.idle.replace(window.id, pages, now);
         let collapse_first = self.collapse_first(window.id);
         for hint in planned.hints {
@@ -153,13 +163,19 @@ impl State {
             if self.is_probe(hint.process, hint.pmd) {
                 continue;
             }
+            if !self.reserve(hint.process, hint.pmd, idle.get(&hint.pmd).copied().unwrap_or_default()) {
+                continue;
+            }
             if !collapse_first {
                 // It may be queued for a collapse since before anything was known to be idle.
                 self.unqueue(hint.process, hint.pmd, COLLAPSE);
             }
             let is_new = self.add(hint);
-            if let Some(keeper) = self.keeper(window.id).filter(|_| is_new) {
+            let Some(keeper) = self.keeper(window.id) else { continue };
+            if is_new {
                 keeper.hint(hint.pmd);
+            } else if !keeper.is_hinted(hint.pmd) {
+                self.release(hint.process, hint.pmd);
             }
         }
     }
@@ -175,6 +191,7 @@ impl State {
 
     /// Notes that a huge range has no hint any more, whatever became of it.
     pub(super) fn no_longer_hinted(&mut self, process: TargetId, pmd: PmdNo) {
+        self.release(process, pmd);
         if let Some(keeper) = self.keeper(process) {
             keeper.handled(pmd);
         }
@@ -192,6 +209,14 @@ impl State {
 
     /// Takes in what a handled hint means for paging out.
     pub(super) fn page_out_handled(&mut self, hint: &Hint, outcome: Outcome, now: Ns) {
+        if hint.action == PAGE_OUT {
+            // Spent before it is released, so that it counts at each moment.
+            self.take_in_left(now);
+            let aside = self.release(hint.process, hint.pmd);
+            if self.dry_run && matches!(outcome, Outcome::Done { .. }) {
+                self.spend(hint.process, aside);
+            }
+        }
         let Some(keeper) = self.keeper(hint.process) else { return };
         keeper.handled(hint.pmd);
         match outcome {
@@ -212,6 +237,7 @@ mod tests {
     use crate::named::Named;
     use crate::page_out::IdlePages;
     use crate::page_out::IdlePmd;
+    use crate::quota::HostMemory;
     use crate::retry::Handled;
     use crate::scheme::Scheme;
     use crate::state::Report;
@@ -224,6 +250,10 @@ mod tests {
     /// Pages of the working set: two of a thousand are 200.
     const SET: u64 = 100_000;
     const DONE: Outcome = Outcome::Done { grown: 0 };
+
+    fn free(free_pct: f64) -> HostMemory {
+        HostMemory { free_pct: Some(free_pct), ..HostMemory::default() }
+    }
 
     fn mappings() -> Vec<Mapping> {
         let range = AddrRange::new(PmdNo(0).addr(), PmdNo(100).addr());
@@ -283,13 +313,7 @@ mod tests {
                     self.idle.leave(A, hint.pmd, Mask::ALL);
                 }
                 served.push((hint.action.0, hint.pmd.0));
-                let report = Report {
-                    handled: Handled::Done(DONE),
-                    counters: Counters::default(),
-                    paused_for: None,
-                    cgroup_wait: None,
-                };
-                self.state.settle(hint, tries, report, self.now);
+                self.settle(hint, tries, Handled::Done(DONE));
             }
             served.sort_unstable();
             served
@@ -298,7 +322,10 @@ mod tests {
         /// The next hint has to wait for a minute.
         fn defer(&mut self, why: Wait) {
             let (hint, tries) = self.state.take().unwrap();
-            let handled = Handled::Later(self.now + 60 * S, why);
+            self.settle(hint, tries, Handled::Later(self.now + 60 * S, why));
+        }
+
+        fn settle(&mut self, hint: Hint, tries: u8, handled: Handled) {
             let report = Report { handled, counters: Counters::default(), paused_for: None, cgroup_wait: None };
             self.state.settle(hint, tries, report, self.now);
         }
@@ -310,6 +337,48 @@ mod tests {
 
     const PAGE_OUT_DB: &str = "action = \"page-out\"\nprocesses = [\"db\"]\nmin_idle = \"1m\"";
     const COLLAPSE_ALL: &str = "action = \"collapse\"";
+
+    #[test]
+    fn a_quota_limits_what_is_hinted_in_an_interval() {
+        // Three huge ranges in the six seconds of a window.
+        let mut scene = Scene::new(&[&format!("{PAGE_OUT_DB}\nquota = {{ size = \"6MiB\", every = \"6s\" }}")]);
+        let mut idle: Vec<u64> = (1..=8).collect();
+        let mut left = Vec::new();
+        for _ in 0..3 {
+            scene.state.note_memory(free(50.0), scene.now + 6 * S);
+            scene.window(&[], &idle, Mask::NONE);
+            let served = scene.serve();
+            idle.retain(|pmd| !served.contains(&(PAGE_OUT.0, *pmd)));
+            left.push(served.len());
+        }
+        assert_eq!(left, [3, 3, 2]);
+        let quota = scene.state.status().quotas[0].clone();
+        assert_eq!((quota.scheme, quota.size_bytes, quota.spent_bytes, quota.used_up), (1, 6 << 20, 4 << 20, 2));
+        // In a dry run, what would have left counts.
+        scene.state.describe("", true, false, crate::plan::HintSource::Heat);
+        scene.state.note_memory(free(50.0), scene.now + 6 * S);
+        scene.window(&[], &[9, 10], Mask::NONE);
+        let spent = |scene: &Scene| scene.state.status().quotas[0].spent_bytes;
+        let (hint, tries) = scene.state.take().unwrap();
+        scene.settle(hint, tries, Handled::Done(DONE));
+        assert_eq!(spent(&scene), 2 << 20);
+        scene.state.describe("", false, false, crate::plan::HintSource::Heat);
+        scene.serve();
+        // What is hinted and not served counts.
+        let idle: Vec<u64> = (11..=20).collect();
+        for _ in 0..2 {
+            scene.state.note_memory(free(50.0), scene.now + 6 * S);
+            scene.window(&[], &idle, Mask::NONE);
+        }
+        assert_eq!(scene.serve().len(), 3);
+        // Nothing leaves any more, and what was set aside is free again.
+        scene.state.note_memory(free(50.0), scene.now + 6 * S);
+        scene.window(&[], &idle, Mask::NONE);
+        scene.state.page_out_age(A, Some(Stays::NoSwap), scene.now);
+        scene.state.note_memory(free(50.0), scene.now + 6 * S);
+        scene.window(&[], &idle, Mask::NONE);
+        assert_eq!(scene.serve().len(), 3);
+    }
 
     #[test]
     fn of_two_schemes_the_first_has_the_huge_range() {
@@ -403,13 +472,13 @@ mod tests {
     #[test]
     fn between_watermarks_it_is_active_and_says_so_if_not() {
         let mut scene = Scene::new(&[&format!("{PAGE_OUT_DB}\nwatermarks = {{ high = 50.0, mid = 40.0, low = 5.0 }}")]);
-        scene.state.set_free_pct(45.0);
+        scene.state.note_memory(free(45.0), scene.now);
         assert_eq!(scene.window(&[], &[1], Mask::ALL), None);
         assert_eq!(scene.page_out()["stays"], "watermarks");
-        scene.state.set_free_pct(39.0);
+        scene.state.note_memory(free(39.0), scene.now);
         assert_eq!(scene.window(&[], &[1], Mask::ALL), Some(60 * S));
         assert_eq!(scene.page_out()["stays"], serde_json::Value::Null);
-        scene.state.set_free_pct(51.0);
+        scene.state.note_memory(free(51.0), scene.now);
         assert_eq!((scene.window(&[], &[1], Mask::ALL), scene.serve()), (None, vec![]), "what is queued stays");
     }
 

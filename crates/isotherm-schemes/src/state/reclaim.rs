@@ -12,21 +12,41 @@ use isotherm_sys::proc::{Cgroup, ReclaimCounts};
 use isotherm_units::Bytes;
 use std::collections::BTreeMap;
 
+/// A cgroup of which files leave.
+#[derive(Debug)]
+struct Kept {
+    cgroup: Cgroup,
+    reclaimer: Reclaimer,
+    /// The scheme that says so, by its place in the table.
+    scheme: usize,
+}
+
+/// The scheme that takes idle files of a cgroup.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ReclaimScheme {
+    /// Its limits.
+    pub limits: Limits,
+    /// It is active while free memory is between these.
+    pub watermarks: Option<Watermarks>,
+    /// Its place in the table.
+    pub place: usize,
+}
+
 /// Cgroups by path.
 #[derive(Debug, Default)]
 pub(super) struct Reclaims {
-    of: BTreeMap<String, (Cgroup, Reclaimer)>,
+    of: BTreeMap<String, Kept>,
     /// The one that was served last. Those after it come first.
     last: String,
 }
 
 impl Reclaims {
     fn of(&mut self, cgroup: &Cgroup) -> Option<&mut Reclaimer> {
-        self.of.get_mut(&cgroup.path).map(|(_, reclaimer)| reclaimer)
+        self.of.get_mut(&cgroup.path).map(|kept| &mut kept.reclaimer)
     }
 
     pub(super) fn status(&self) -> Vec<ReclaimStatus> {
-        self.of.iter().map(|(path, (_, reclaimer))| reclaimer.status(path)).collect()
+        self.of.iter().map(|(path, kept)| kept.reclaimer.status(path)).collect()
     }
 }
 
@@ -36,18 +56,22 @@ impl State {
         self.budgets
     }
 
-    /// The limits and watermarks of the scheme that takes idle files of this process's cgroup, if one does.
-    pub fn reclaims(&self, process: TargetId) -> Option<(Limits, Option<Watermarks>)> {
-        self.actions.get(&process)?.reclaims
+    /// The scheme that takes idle files of this process's cgroup, if one does.
+    pub fn reclaims(&self, process: TargetId) -> Option<ReclaimScheme> {
+        let actions = self.actions.get(&process)?;
+        let (limits, watermarks) = actions.reclaims?;
+        Some(ReclaimScheme { limits, watermarks, place: actions.reclaims_by })
     }
 
     /// The age from which on files of a cgroup are idle at present.
-    pub fn reclaim_age(&mut self, cgroup: &Cgroup, limits: Limits, now: Ns) -> Ns {
-        let new = || (cgroup.clone(), Reclaimer::new(limits, now));
-        let (_, reclaimer) = self.reclaims.of.entry(cgroup.path.clone()).or_insert_with(new);
+    pub fn reclaim_age(&mut self, cgroup: &Cgroup, scheme: ReclaimScheme, now: Ns) -> Ns {
+        let ReclaimScheme { limits, place, .. } = scheme;
+        let new = || Kept { cgroup: cgroup.clone(), reclaimer: Reclaimer::new(limits, now), scheme: place };
+        let kept = self.reclaims.of.entry(cgroup.path.clone()).or_insert_with(new);
         // The settings may have been read again.
-        reclaimer.set_limits(limits, now);
-        reclaimer.age_ns()
+        kept.scheme = place;
+        kept.reclaimer.set_limits(limits, now);
+        kept.reclaimer.age_ns()
     }
 
     /// Takes in what is idle in a cgroup.
@@ -66,25 +90,35 @@ impl State {
     /// The next cgroup to ask, in turn.
     pub fn reclaim_due(&mut self, now: Ns) -> Option<Cgroup> {
         let Reclaims { of, last } = &self.reclaims;
-        let due = |(_, (_, reclaimer)): &(&String, &(Cgroup, Reclaimer))| reclaimer.is_due(now);
+        let due = |(_, kept): &(&String, &Kept)| kept.reclaimer.is_due(now);
         let after = of.range::<String, _>((std::ops::Bound::Excluded(last), std::ops::Bound::Unbounded));
-        let (path, (cgroup, _)) = after.chain(of.range(..=last.clone())).find(due)?;
-        let (path, cgroup) = (path.clone(), cgroup.clone());
+        let (path, kept) = after.chain(of.range(..=last.clone())).find(due)?;
+        let (path, cgroup) = (path.clone(), kept.cgroup.clone());
         self.reclaims.last = path;
         Some(cgroup)
     }
 
     /// How much to ask for now. `None`: nothing.
     pub fn reclaim_step(&mut self, cgroup: &Cgroup, counts: ReclaimCounts, now: Ns) -> Option<Bytes> {
-        self.reclaims.of(cgroup)?.step(counts, now)
+        let kept = self.reclaims.of.get_mut(&cgroup.path)?;
+        let asked = kept.reclaimer.step(counts, now)?;
+        let Some(account) = self.quotas.get_mut(&kept.scheme) else { return Some(asked) };
+        let left = Bytes::of_pages(account.left_pages());
+        if left < asked {
+            account.hold_up();
+        }
+        (left.0 > 0).then_some(asked.min(left))
     }
 
     /// Takes in the result.
     pub fn reclaimed(&mut self, cgroup: &Cgroup, taken: Taken, now: Ns) {
         // Also of a cgroup that was forgotten in the meantime: it has left.
         self.of_ended.reclaimed_bytes += Bytes::of_pages(taken.left_pages).0;
-        if let Some(reclaimer) = self.reclaims.of(cgroup) {
-            reclaimer.taken(taken, now);
+        if let Some(kept) = self.reclaims.of.get_mut(&cgroup.path) {
+            kept.reclaimer.taken(taken, now);
+            if let Some(account) = self.quotas.get_mut(&kept.scheme) {
+                account.spend(taken.left_pages);
+            }
         }
     }
 
@@ -108,11 +142,13 @@ impl State {
 mod tests {
     use super::*;
     use crate::collapse::Rules;
+    use crate::quota::HostMemory;
     use isotherm_sys::proc::CgroupKind;
     use std::path::PathBuf;
 
     const S: Ns = 1_000_000_000;
     const LIMITS: Limits = Limits { min_idle_ns: 60 * S, max_refaults_pct: 0.2 };
+    const SCHEME: ReclaimScheme = ReclaimScheme { limits: LIMITS, watermarks: None, place: 0 };
 
     fn cgroup(path: &str) -> Cgroup {
         Cgroup { kind: CgroupKind::Unified, dir: PathBuf::from("/sys/fs/cgroup").join(&path[1..]), path: path.into() }
@@ -123,25 +159,50 @@ mod tests {
         let mut state = State::new(Rules::default(), Budgets::default());
         let found = Found { idle_pages: 1 << 20, working_set_pages: 1 << 20, ..Found::default() };
         for path in ["/a", "/b", "/c"] {
-            assert_eq!(state.reclaim_age(&cgroup(path), LIMITS, S), 60 * S);
+            assert_eq!(state.reclaim_age(&cgroup(path), SCHEME, S), 60 * S);
             state.found_idle_files(&cgroup(path), found, None, S);
         }
         let served: Vec<String> = (0..4).map(|_| state.reclaim_due(S).unwrap().path).collect();
         assert_eq!(served, ["/a", "/b", "/c", "/a"]);
         state.keep_cgroups(|path| path == "/b");
         assert_eq!((state.reclaim_due(S).unwrap().path, state.reclaims.status().len()), ("/b".to_owned(), 1));
-        let longer = Limits { min_idle_ns: 90 * S, ..LIMITS };
+        let longer = ReclaimScheme { limits: Limits { min_idle_ns: 90 * S, ..LIMITS }, ..SCHEME };
         assert_eq!(state.reclaim_age(&cgroup("/b"), longer, S), 90 * S, "the settings were read again");
     }
 
     #[test]
     fn what_has_left_is_counted_also_of_cgroups_that_are_gone() {
         let mut state = State::new(Rules::default(), Budgets::default());
-        state.reclaim_age(&cgroup("/a"), LIMITS, S);
+        state.reclaim_age(&cgroup("/a"), SCHEME, S);
         for _ in 0..2 {
             state.reclaimed(&cgroup("/a"), Taken { left_pages: 10, ..Taken::default() }, S);
             state.keep_cgroups(|_| false);
         }
         assert_eq!((state.status().totals.reclaimed_bytes, state.status().cgroups.len()), (20 << 12, 0));
+    }
+
+    #[test]
+    fn a_quota_is_for_all_cgroups_of_its_scheme() {
+        let text = "action = \"reclaim\"\ncgroups = [\"/\"]\nquota = { size = \"24MiB\" }";
+        let scheme = crate::scheme::Scheme::new(toml::from_str(text).unwrap()).unwrap();
+        let state = State::new(Rules::default(), Budgets::default());
+        let mut state = state.with_schemes(vec![scheme], crate::page_out::IdlePages::default());
+        state.note_memory(HostMemory::default(), S);
+        let file = Bytes(1 << 30);
+        let counts = ReclaimCounts { file, mapped: file, charged: file, ..ReclaimCounts::default() };
+        let found = Found { idle_pages: 1 << 17, working_set_pages: 1 << 17, ..Found::default() };
+        let step = |state: &mut State, path: &str, now: Ns| {
+            state.reclaim_age(&cgroup(path), SCHEME, now);
+            state.found_idle_files(&cgroup(path), found, None, now);
+            let asked = state.reclaim_step(&cgroup(path), counts, now).unwrap_or_default();
+            let taken = Taken { asked, left_pages: asked.pages(), cpu_ns: 1 };
+            state.reclaimed(&cgroup(path), taken, now);
+            asked.0 >> 20
+        };
+        assert_eq!(["/a", "/b", "/c"].map(|path| step(&mut state, path, S)), [16, 8, 0]);
+        state.note_memory(HostMemory::default(), 2 * S);
+        assert_eq!(["/c", "/a"].map(|path| step(&mut state, path, 2 * S)), [16, 8]);
+        let quota = state.status().quotas[0].clone();
+        assert_eq!((quota.scheme, quota.spent_bytes, quota.used_up), (1, 24 << 20, 1));
     }
 }

@@ -11,6 +11,7 @@ use crate::migrate::mover::MigrateStatus;
 use crate::named::{Named, if_known, known_counts, known_entries};
 use crate::outcome::{Counters, Refusal};
 use crate::page_out::keeper::PageOutStatus;
+use crate::quota::QuotaStatus;
 use crate::reclaim::reclaimer::ReclaimStatus;
 use crate::split::splitter::SplitStatus;
 use isotherm_heat::tune::Tuning;
@@ -48,6 +49,9 @@ pub struct Status {
     pub totals: Totals,
     /// The targets, in the order of their ids.
     pub targets: Vec<TargetStatus>,
+    /// What is left of the quotas of schemes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "known_entries")]
+    pub quotas: Vec<QuotaStatus>,
     /// Cgroups of which idle files leave, by path.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "known_entries")]
     pub cgroups: Vec<ReclaimStatus>,

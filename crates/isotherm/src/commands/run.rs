@@ -8,6 +8,7 @@
 pub mod args;
 mod assignments;
 pub mod config;
+mod host;
 mod migrate;
 mod page_out;
 mod reclaim;
@@ -51,7 +52,6 @@ use isotherm_schemes::split::{Split, SplitMachine, Splits};
 use isotherm_schemes::state::{SampledStatus, Shared, SharedWorker, State, lock};
 use isotherm_schemes::{Action, Worker};
 use isotherm_sys::clock;
-use isotherm_sys::free;
 use isotherm_sys::proc::Proc;
 use page_out::PageOutStep;
 use record::Recorder;
@@ -152,6 +152,7 @@ fn check_actions(args: &RunArgs, config: &Config) -> Result<()> {
     migrate::check(args, config)?;
     split::check(args, config)?;
     reclaim::check(args, config)?;
+    host::check(config)?;
     if config.pages_out() && !args.dry_run && !swap::is_there() {
         if !config.collapses() && !config.migrates() && !config.splits() {
             bail!(swap::MISSING);
@@ -541,15 +542,14 @@ impl Feeder<'_> {
         if !self.able.reclaims {
             return;
         }
-        self.note_free();
+        self.note_memory();
         self.files.step((self.shared, &self.proc), monitor, snapshot, &self.others_clear);
     }
 
-    /// For the watermarks of schemes.
-    fn note_free(&self) {
-        if let Some(free) = free::free_pct(self.proc.root()) {
-            lock(self.shared).set_free_pct(free);
-        }
+    /// For the watermarks and quotas of schemes.
+    fn note_memory(&self) {
+        let memory = host::memory(&self.proc);
+        lock(self.shared).note_memory(memory, clock::monotonic_ns());
     }
 
     fn page_out(&mut self, monitor: &mut Monitor<Box<dyn Clock>>, snapshot: &Snapshot) {
@@ -559,7 +559,7 @@ impl Feeder<'_> {
         let alive = || snapshot.targets.iter().filter(|t| !t.exited);
         let now = clock::monotonic_ns();
         let has_swap = self.args.dry_run || swap::is_there();
-        self.note_free();
+        self.note_memory();
         let window_ns = now.saturating_sub(std::mem::replace(&mut self.paged_out_at, now)).min(LONGEST_WINDOW_NS);
         for target in alive() {
             let others_clear = self.others_clear.contains_key(&target.id);

@@ -14,6 +14,7 @@ use isotherm_monitor::CLEAR_TICK;
 use isotherm_schemes::bring_back::BringBackStatus;
 use isotherm_schemes::migrate::mover::MigrateStatus;
 use isotherm_schemes::page_out::keeper::PageOutStatus;
+use isotherm_schemes::quota::QuotaStatus;
 use isotherm_schemes::reclaim::reclaimer::ReclaimStatus;
 use isotherm_schemes::split::splitter::SplitStatus;
 use isotherm_schemes::state::{HintStatus, SampledStatus, Status, TargetStatus};
@@ -90,6 +91,7 @@ pub fn tell(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     }
     status.targets.iter().try_for_each(|target| write_target(target, out))?;
     status.cgroups.iter().try_for_each(|cgroup| write_reclaim(cgroup, out))?;
+    status.quotas.iter().try_for_each(|quota| write_quota(quota, out))?;
     for (done, counts) in &status.counters.done {
         for (origin, count) in by_name(counts) {
             writeln!(out, "  {} on hints from {origin}: {count}", human::printable(done))?;
@@ -199,6 +201,23 @@ fn write_reclaim(of: &ReclaimStatus, out: &mut dyn Write) -> io::Result<()> {
         (None, Some(why)) => writeln!(out, "; waiting: {}", human::printable(&output::json_name(why))),
         (None, None) => writeln!(out),
     }
+}
+
+fn write_quota(quota: &QuotaStatus, out: &mut dyn Write) -> io::Result<()> {
+    let (spent, allowed, size) = (Bytes(quota.spent_bytes), Bytes(quota.allowed_bytes), Bytes(quota.size_bytes));
+    let every = human::duration(quota.every_ns);
+    write!(out, "scheme {}: {spent} of {allowed} have left in {every}", quota.scheme)?;
+    if allowed < size {
+        write!(out, " (at most {size})")?;
+    }
+    let measured = |pct: Option<f64>| pct.map_or_else(|| "unknown".to_owned(), |pct| format!("{pct:.2}%"));
+    if let Some(goal) = quota.pressure_goal_pct {
+        write!(out, "; pressure {}, goal {goal}%", measured(quota.pressure_pct))?;
+    }
+    if let Some(goal) = quota.free_goal_pct {
+        write!(out, "; free {}, goal {goal}%", measured(quota.free_pct))?;
+    }
+    writeln!(out, "; used up in {} intervals", quota.used_up)
 }
 
 /// By estimate, and up to that by accessed bits where this differs.

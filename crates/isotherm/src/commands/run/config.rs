@@ -243,7 +243,7 @@ mod tests {
             file.schemes().unwrap().remove(0)
         });
         for (shown, bare) in shown.schemes.iter().zip(&bare) {
-            // Watermarks have no default.
+            // Watermarks and quotas have no default.
             match (shown.action, bare.action) {
                 (Does::PageOut(shown, Some(_)), Does::PageOut(bare, None))
                 | (Does::Reclaim(shown, Some(_)), Does::Reclaim(bare, None)) => assert_eq!(shown, bare),

@@ -10,14 +10,12 @@ use crate::args::usage::Usage;
 use crate::output;
 use isotherm_heat::{Clock, Ns, Snapshot, TargetHeat, TargetId};
 use isotherm_monitor::Monitor;
-use isotherm_schemes::page_out::brake::Limits;
 use isotherm_schemes::page_out::keeper::{SEARCH, Stays};
-use isotherm_schemes::page_out::watermarks::Watermarks;
 use isotherm_schemes::reclaim::Asker;
 use isotherm_schemes::reclaim::idle::IdleFiles;
 use isotherm_schemes::reclaim::reclaimer::Found;
 use isotherm_schemes::reclaim::worker::Worker;
-use isotherm_schemes::state::{Shared, lock};
+use isotherm_schemes::state::{ReclaimScheme, Shared, lock};
 use isotherm_sys::clock;
 use isotherm_sys::proc::{Cgroup, CgroupKind, Cgroups, Proc};
 use std::collections::BTreeMap;
@@ -64,8 +62,7 @@ fn work(shared: &Shared, dry_run: bool, is_over: impl Fn() -> bool) {
 /// A cgroup of which a scheme takes idle files, with those of its processes that are watched.
 struct Asked<'a> {
     cgroup: Cgroup,
-    limits: Limits,
-    watermarks: Option<Watermarks>,
+    scheme: ReclaimScheme,
     targets: Vec<&'a TargetHeat>,
 }
 
@@ -92,14 +89,14 @@ impl Counting {
         self.counted_at = now;
         let asked = self.asked(shared, proc, snapshot);
         lock(shared).keep_cgroups(|path| asked.contains_key(path));
-        for Asked { cgroup, limits, watermarks, targets } in asked.into_values() {
-            let min_idle_ns = lock(shared).reclaim_age(&cgroup, limits, now);
+        for Asked { cgroup, scheme, targets } in asked.into_values() {
+            let min_idle_ns = lock(shared).reclaim_age(&cgroup, scheme, now);
             let stays = stays(&cgroup, &targets, monitor, others_clear);
             if stays.is_none() {
                 read_again(&targets, monitor, min_idle_ns);
             }
             let found = Found { stays, ..found(&targets, monitor, min_idle_ns) };
-            lock(shared).found_idle_files(&cgroup, found, watermarks, clock::monotonic_ns());
+            lock(shared).found_idle_files(&cgroup, found, scheme.watermarks, clock::monotonic_ns());
         }
     }
 
@@ -108,7 +105,7 @@ impl Counting {
         let cgroups = self.cgroups.get_or_insert_with(|| proc.cgroups().unwrap_or_default());
         let mut asked: BTreeMap<String, Asked<'a>> = BTreeMap::new();
         for target in snapshot.targets.iter().filter(|target| !target.exited) {
-            let Some((limits, watermarks)) = lock(shared).reclaims(target.id) else { continue };
+            let Some(scheme) = lock(shared).reclaims(target.id) else { continue };
             let Ok(membership) = proc.membership(target.id.pid) else { continue };
             let Some(cgroup) = cgroups.of(&membership).filter(|cgroup| cgroup.kind == CgroupKind::Unified) else {
                 continue;
@@ -117,7 +114,7 @@ impl Counting {
             if cgroup.path != target.cgroup {
                 continue;
             }
-            let new = || Asked { cgroup: cgroup.clone(), limits, watermarks, targets: Vec::new() };
+            let new = || Asked { cgroup: cgroup.clone(), scheme, targets: Vec::new() };
             asked.entry(cgroup.path.clone()).or_insert_with(new).targets.push(target);
         }
         asked
