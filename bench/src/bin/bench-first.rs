@@ -7,13 +7,15 @@
 //! machine.
 //!
 //! A case ends when there is nothing left to wait for: ten seconds after its picture was exact (with eight spans: good, as it stays
-//! until then). Spans turn hot and cold a minute after the start: by then checks of memory that does not change are far apart.
+//! until then). Spans turn hot and cold a minute to a minute and a half after the start, each trial at another moment: by then checks of memory that
+//! does not change are far apart, and how soon a change is found must not depend on when the next one is due.
 
 use anyhow::{Result, ensure};
 use isotherm_bench::first::{Comparison, Figures, OurPicture, Ours, PEERS, PeerTrial, SETTLED, Until, Workload};
 use isotherm_bench::memory::Growth;
 use isotherm_bench::reading::ReadCost;
 use isotherm_bench::{Log, become_workload, busy, in_own_thread, median, only, pages_that_fit, trials};
+use isotherm_heat::Ns;
 use isotherm_heat::source::{AccessSource, PageSource};
 use isotherm_sources::page_table::PageTable;
 use isotherm_workload::{Layout, Pattern};
@@ -37,6 +39,9 @@ const CASES: [(&str, RunCase); 7] = [
     ("memory, demo's layout", memory_demo),
     ("memory, 95% idle", memory_idle),
 ];
+
+/// Memory turns hot or cold so much later in each trial. It divides no period of checks.
+const BETWEEN_TRIALS: Ns = 7_300_000_000;
 
 /// One run of this program.
 struct Bench {
@@ -88,6 +93,11 @@ impl Bench {
         self.log.line(format!("[{s:>5} s] {trial}/{trials} {case:<22} {monitor:<28} {text}"));
     }
 
+    /// From the start of our monitor until memory turns hot or cold.
+    fn settled(&self) -> Ns {
+        SETTLED + self.trial as u64 * BETWEEN_TRIALS
+    }
+
     /// A process whose layout depends on the trial.
     fn start(&self, pages: usize, layout: Layout) -> Result<Workload> {
         Workload::start(pattern(pages, layout, self.trial))
@@ -131,10 +141,11 @@ impl Bench {
 
 fn one_span(bench: &mut Bench, case: &'static str) -> Result<()> {
     let mut workload = bench.start(bench.large, Layout::Span)?;
+    let settled = bench.settled();
     let (ours, new_hot_s) = in_own_thread(|| {
         let mut monitor = Ours::open(&workload)?;
         let picture = monitor.picture(&workload, Until::Exact)?;
-        monitor.watch_to(SETTLED)?;
+        monitor.watch_to(settled)?;
         let span = workload.take_span(false, |_| true)?;
         let new_hot_s = monitor.new_hot_s(&mut workload, span)?;
         workload.cool(span)?;
@@ -170,10 +181,11 @@ fn small_spans(bench: &mut Bench, case: &'static str) -> Result<()> {
 
 fn four_gib(bench: &mut Bench, case: &'static str) -> Result<()> {
     let mut workload = bench.start(bench.small, Layout::Span)?;
+    let settled = bench.settled();
     let (ours, new_hot_s, gone_cold_s) = in_own_thread(|| {
         let mut monitor = Ours::open(&workload)?;
         let picture = monitor.picture(&workload, Until::Exact)?;
-        monitor.watch_to(SETTLED)?;
+        monitor.watch_to(settled)?;
         // What turns cold first has been hot for as long as what turns hot was cold. The other span does not matter to it.
         let (hot, cold) = (workload.take_span(true, |_| true)?, workload.take_span(false, |_| true)?);
         let gone_cold_s = monitor.gone_cold_s(&mut workload, hot)?;

@@ -41,7 +41,7 @@ pub const STABLE: Ns = 10 * S;
 pub const LONGEST: Ns = 90 * S;
 /// A peer ends if its picture is not good by then.
 pub const PEER_LONGEST: Ns = 30 * S;
-/// From the start of our monitor until memory turns hot or cold.
+/// From the start of our monitor until memory turns hot or cold, at least.
 pub const SETTLED: Ns = 60 * S;
 /// Ours has this long to find a span that has turned.
 const LONGEST_TURN: Ns = 120 * S;

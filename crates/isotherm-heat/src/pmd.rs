@@ -354,6 +354,21 @@ impl PageHeat {
         counts
     }
 
+    /// How many of the cleared pages were hot, and have been idle for so long that they are not any more.
+    pub(crate) fn cooled(&self) -> u32 {
+        let idle = self.idle_codes(self.last_read);
+        let has_cooled = |page: &usize| {
+            let known = self.intervals[*page];
+            known.is_measured() && known <= Interval::HOT && idle[self.epoch(*page)] >= known.extrapolated()
+        };
+        u32::try_from(self.cleared.iter().filter(has_cooled).count()).unwrap_or(u32::MAX)
+    }
+
+    /// When it was cleared last.
+    pub(crate) fn cleared_at(&self) -> Ns {
+        self.cleared_at
+    }
+
     /// The effective interval and idle time of the present pages at `now`, as runs of equal pages in order.
     ///
     /// A cleared page that has been idle for longer than its interval allows is as cold as that suggests

@@ -182,6 +182,39 @@ impl PmdHeat {
         }
     }
 
+    /// How many of the pages that are not cleared are hot.
+    pub(crate) fn hot(&self) -> u32 {
+        const HOT_NS: Ns = 1_000_000_000;
+        match self {
+            PmdHeat::Huge(huge) => 512 * u32::from(!huge.is_cleared() && huge.was_hot()),
+            PmdHeat::Untouched(_) => 0,
+            PmdHeat::Pages(pages) => pages.expected_retouches(HOT_NS).0,
+            PmdHeat::Packed(packed) => packed.unpack().expected_retouches(HOT_NS).0,
+        }
+    }
+
+    /// Whether much of it was hot when it was cleared, and has been idle for so long since that it is not any more.
+    pub(crate) fn has_cooled(&self) -> bool {
+        let cooled = match self {
+            PmdHeat::Huge(huge) => 512 * u32::from(huge.has_cooled()),
+            PmdHeat::Untouched(_) => 0,
+            PmdHeat::Pages(pages) => pages.cooled(),
+            PmdHeat::Packed(packed) => packed.unpack().cooled(),
+        };
+        is_much(u64::from(cooled), self.resident())
+    }
+
+    /// When it was cleared last. 0: never.
+    pub(crate) fn cleared_at(&self) -> Ns {
+        match self {
+            PmdHeat::Huge(huge) => huge.cleared_at(),
+            // Of no use: none of it was seen accessed.
+            PmdHeat::Untouched(_) => 0,
+            PmdHeat::Pages(pages) => pages.cleared_at(),
+            PmdHeat::Packed(packed) => packed.cleared_at(),
+        }
+    }
+
     /// Of the pages that are not cleared: how many are expected to be touched again within [`HORIZON`], and of how many
     /// nothing is known.
     pub(crate) fn expected(&self) -> (u32, u32) {

@@ -12,6 +12,8 @@
 //!   Unexpected accesses go first. If it is only a page or two, the huge range is cleared soon, not at once: the thin edge
 //!   of a hot set has unexpected accesses all the time. So is one of which a quarter of the pages or more came since its
 //!   check: fewer are estimated from the others.
+//! - One with hot pages is cleared within a minute, each at a time of its own, so that of a span of them some are checked every
+//!   second or two. When much of one turns out to have cooled down, the hot ones around it are cleared at once.
 //! - Clears stop while the slow-down expected of them exceeds the budget. The expectation is learned from what is seen.
 //! - First checks begin with a survey of all huge ranges, and go on where it shows edges (`survey`). The others follow in
 //!   random order, by a stretch of neighbours at a time, which a source clears in one piece for two thirds of the cost.
@@ -57,6 +59,14 @@ const WEAK_RECHECK: Ns = 8_000_000_000;
 pub(crate) const STUCK_RETRY: Ns = 60_000_000_000;
 /// Doublings of `FIRST_BACKOFF` at most: about four minutes.
 pub(crate) const MAX_BACKOFF: u8 = 7;
+/// Between two checks of a huge range with hot pages. A check of all of them costs the target 0.2% of a core for each GiB at that.
+const HOT_PERIOD: Ns = 64_000_000_000;
+/// From so many doublings on this is what is between them.
+const HOT_FROM: u8 = 3;
+/// Huge ranges on each side that are checked when one has cooled down: 64 MiB.
+const AROUND_COOLED: u64 = 32;
+/// Not if they were cleared less than this ago.
+const NEWLY_CLEARED: Ns = 2_000_000_000;
 /// Seconds' worth of slow-down that may be spent at once at the start, for a quick first answer.
 pub const CREDIT_S: f64 = 5.0;
 /// The shares of the slow-down budget that unexpected accesses, first checks and routine checks have in any case.
@@ -232,6 +242,7 @@ impl Target {
             return self.insert(pmd, bits, Rank::Changed);
         };
         self.account(pmd, found);
+        self.note_cooled(now, pmd);
         self.plan_after_read(now, pmd, found);
         if self.unchecked > 0 {
             self.note_first_check(now, pmd);
@@ -275,6 +286,29 @@ impl Target {
             let stretch = self.pmds.range(after.next()..before).filter(|(_, e)| !e.timing.is(Flags::CHECKED));
             let stretch: Vec<PmdNo> = stretch.map(|(pmd, _)| pmd).collect();
             cut(&stretch).for_each(|pmd| self.check_first(pmd, rank));
+        }
+    }
+
+    /// If it has turned out that much of `pmd` has cooled down, what is hot around it is checked at once: most probably that has, too.
+    fn note_cooled(&mut self, now: Ns, pmd: PmdNo) {
+        let Some(entry) = self.pmds.get_mut(pmd) else { return };
+        // Before that, no page counts as idle.
+        let is_late = FIRST_READ << entry.timing.step() >= MIN_IDLE;
+        if !is_late || !entry.timing.looks() || !entry.heat.has_cooled() {
+            return;
+        }
+        entry.timing.set_hot(false);
+        let around = PmdNo(pmd.0.saturating_sub(AROUND_COOLED))..PmdNo(pmd.0 + AROUND_COOLED + 1);
+        let is_due = |entry: &Entry| {
+            let t = &entry.timing;
+            let waits = t.rank().is_some() || t.is(Flags::URGENT | Flags::UNCLEARABLE | Flags::STUCK);
+            !waits && now.saturating_sub(entry.heat.cleared_at()) >= NEWLY_CLEARED && entry.heat.hot() >= MANY
+        };
+        let hot: Vec<PmdNo> = self.pmds.range(around).filter(|(_, entry)| is_due(entry)).map(|(pmd, _)| pmd).collect();
+        for pmd in hot {
+            let Some(entry) = self.pmds.get_mut(pmd) else { continue };
+            entry.timing.flags.insert(Flags::URGENT);
+            self.urgent.push((entry.timing.plan_clear(now.max(SOONEST), true), pmd));
         }
     }
 
@@ -381,7 +415,8 @@ impl Target {
     /// are locked. If only those were left to clear, the huge range waits for [`Target::process_cleared`]. It is also tried
     /// again after a minute: other memory may be there by then, or the other processes that map it may have ended.
     pub fn cleared(&mut self, now: Ns, pmd: PmdNo, stuck: Mask) {
-        let was_renewed = self.pmds.get(pmd).is_some_and(|entry| entry.timing.is(Flags::RENEWED));
+        let Some(entry) = self.pmds.get(pmd) else { return };
+        let (was_renewed, is_hot) = (entry.timing.is(Flags::RENEWED), entry.heat.hot() >= MANY);
         let learned = self.mark_cleared(now, pmd, stuck);
         let Some(entry) = self.pmds.get_mut(pmd) else { return };
         let t = &mut entry.timing;
@@ -395,7 +430,12 @@ impl Target {
             // For other pages than the checks before. They do not confirm each other.
             t.set_backoff(0);
         }
-        let at = now + (FIRST_BACKOFF << t.backoff());
+        t.set_hot(is_hot);
+        let at = if is_hot && t.backoff() >= HOT_FROM {
+            next_turn(self.seed, pmd, now + HOT_PERIOD / 8)
+        } else {
+            now + (FIRST_BACKOFF << t.backoff())
+        };
         t.set_backoff((t.backoff() + 1).min(MAX_BACKOFF));
         // Most huge ranges are idle, and wait in no queue: there is nothing to clear until a read finds an access.
         let at = t.plan_clear(at, entry.heat.has_uncleared());
@@ -493,6 +533,17 @@ impl Target {
     }
 }
 
+/// The first moment from `from` on at which it is the turn of a huge range with hot pages.
+///
+/// Each has its turn at a fixed moment of the period. Moments of neighbours are apart by the golden ratio of it, so those of any 32 in a row
+/// are spread over it without a gap of more than 4 s.
+fn next_turn(seed: u64, pmd: PmdNo, from: Ns) -> Ns {
+    let part = pmd.0.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed);
+    #[expect(clippy::cast_possible_truncation, reason = "less than the period")]
+    let moment = (u128::from(part) * u128::from(HOT_PERIOD) >> 64) as Ns;
+    from + (HOT_PERIOD + moment - from % HOT_PERIOD) % HOT_PERIOD
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -562,6 +613,22 @@ mod tests {
         target.cleared(22 * S, PmdNo(1), Mask::NONE);
         read(&mut target, 32 * S, Mask::NONE, Mask::ALL);
         assert_eq!(known(&target, 32 * S), (512, 0, 0));
+    }
+
+    #[test]
+    fn of_any_64_mib_some_range_has_its_turn_within_four_seconds() {
+        for (seed, first) in [(1, 0), (7, 12_345), (u64::MAX, 33_554_000)] {
+            let from = 1_000 * HOT_PERIOD + 17;
+            let mut turns: Vec<Ns> = (first..first + 32).map(|pmd| next_turn(seed, PmdNo(pmd), from) - from).collect();
+            turns.sort_unstable();
+            assert!(turns[31] < HOT_PERIOD, "{turns:?}");
+            turns.push(turns[0] + HOT_PERIOD);
+            let gap = turns.windows(2).map(|two| two[1] - two[0]).max();
+            assert!(gap < Some(4_000_000_000), "seed {seed}: {turns:?}");
+            let turn = next_turn(seed, PmdNo(first), from);
+            assert_eq!(next_turn(seed, PmdNo(first), turn), turn);
+            assert_eq!(next_turn(seed, PmdNo(first), turn + 1), turn + HOT_PERIOD);
+        }
     }
 
     #[test]

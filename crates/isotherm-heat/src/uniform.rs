@@ -137,6 +137,22 @@ impl HugeHeat {
         self.cleared
     }
 
+    /// When it was cleared last.
+    pub(crate) fn cleared_at(&self) -> Ns {
+        self.cleared_at.ns()
+    }
+
+    /// Whether it was hot when it was last seen accessed.
+    pub(crate) fn was_hot(&self) -> bool {
+        self.interval.is_measured() && self.interval <= Interval::HOT
+    }
+
+    /// Whether it was hot, is cleared, and has been idle for so long that it is not any more.
+    pub(crate) fn has_cooled(&self) -> bool {
+        let idle = self.idle_ns(self.last_read.ns()).filter(|idle| *idle >= MIN_IDLE);
+        self.was_hot() && idle.is_some_and(|idle| Interval::from_ns(idle) >= self.interval.extrapolated())
+    }
+
     /// Its single run.
     pub fn run(&self, now: Ns) -> Run {
         let interval = self.effective(now);

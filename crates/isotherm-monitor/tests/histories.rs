@@ -170,6 +170,21 @@ fn a_span_that_cools_down_is_seen_to() {
 }
 
 #[test]
+fn a_hot_span_of_64_mib_that_cools_down_is_known_to_within_six_seconds_whenever_that_happens() {
+    for cools in [62, 75, 80, 100, 200, 400, 500].map(|second| second * S) {
+        let hot = vec![at(0, 64, None), at(64, 192, Some(50 * MS)), at(192, 2048, None)];
+        let half = vec![at(0, 64, None), at(64, 128, Some(50 * MS)), at(128, 2048, None)];
+        let mut story = Story::of(vec![(cools, hot), (cools + 60 * S, half)]);
+        story.until(cools);
+        assert_eq!(story.hot_within(64, 192, S), 128 * 256, "MiB by MiB");
+        story.until(cools + 6 * S);
+        let left = story.hot_within(128, 192, S);
+        assert!(left <= 64 * 256 / 100, "{left} pages are taken for hot that cooled down at {} s", cools / S);
+        assert_eq!(story.hot_within(64, 128, S), 64 * 256);
+    }
+}
+
+#[test]
 fn a_slow_page_that_becomes_fast_is_found_whenever_that_happens() {
     // Some 10 min between accesses, then every 20 ms, at several moments after the page was last armed.
     for turns_hot in [605 * S, 620 * S, 640 * S, 700 * S] {

@@ -138,6 +138,11 @@ impl PackedHeat {
         self.pages(State::is_uncleared)
     }
 
+    /// When it was cleared last.
+    pub(crate) fn cleared_at(&self) -> Ns {
+        self.0[0]
+    }
+
     /// Whether any page is cleared.
     pub(crate) fn has_cleared(&self) -> bool {
         self.states().any(State::is_cleared)

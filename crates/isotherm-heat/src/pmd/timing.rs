@@ -11,8 +11,8 @@ use bitflags::bitflags;
 pub(crate) struct Timing {
     next_read: Moment,
     next_clear: Moment,
-    /// Retouches expected that were neither seen nor given up yet: the lower [`RESERVED_BITS`]. Above them its rank in the queue of first
-    /// checks, or 0.
+    /// Retouches expected that were neither seen nor given up yet: the lower [`RESERVED_BITS`]. Above them the reads in which it may turn out to
+    /// have cooled down, and from [`RANK_BIT`] on its rank in the queue of first checks, or 0.
     waits: u16,
     /// Reads since the clear: the lower [`STEP_BITS`]. Above them log2 of the seconds to the next routine check.
     pace: u8,
@@ -21,7 +21,10 @@ pub(crate) struct Timing {
 
 /// A huge range has no more pages than this.
 const MAX_RESERVED: u16 = 512;
-const RESERVED_BITS: u32 = 13;
+const RESERVED_BITS: u32 = 10;
+const RANK_BIT: u32 = 13;
+/// As many as fit between the two.
+const MAX_LOOKS: u16 = 7;
 const STEP_BITS: u32 = 5;
 const _: () = assert!(size_of::<Timing>() == 16);
 
@@ -85,12 +88,12 @@ impl Timing {
 
     /// In which order it waits for its first check, if it does.
     pub fn rank(&self) -> Option<Rank> {
-        Rank::ALL.into_iter().nth(usize::from(self.waits >> RESERVED_BITS).checked_sub(1)?)
+        Rank::ALL.into_iter().nth(usize::from(self.waits >> RANK_BIT).checked_sub(1)?)
     }
 
     pub fn set_rank(&mut self, rank: Option<Rank>) {
         let rank = rank.map_or(0, |rank| 1 + rank as u16);
-        self.waits = rank << RESERVED_BITS | self.reserved();
+        self.waits = rank << RANK_BIT | self.waits & ((1 << RANK_BIT) - 1);
     }
 
     /// Retouches expected that were neither seen nor given up yet.
@@ -103,6 +106,22 @@ impl Timing {
         let reserved = u16::try_from(retouches).map_or(MAX_RESERVED, |retouches| retouches.min(MAX_RESERVED));
         self.waits = self.waits >> RESERVED_BITS << RESERVED_BITS | reserved;
         reserved
+    }
+
+    /// Whether it may turn out in this read that it has cooled down. It counts as one of [`MAX_LOOKS`].
+    pub fn looks(&mut self) -> bool {
+        let left = self.waits >> RESERVED_BITS & MAX_LOOKS;
+        self.set_looks(left.saturating_sub(1));
+        left > 0
+    }
+
+    /// From now on it may turn out to have cooled down, or it is known that it has not.
+    pub fn set_hot(&mut self, is_hot: bool) {
+        self.set_looks(if is_hot { MAX_LOOKS } else { 0 });
+    }
+
+    fn set_looks(&mut self, looks: u16) {
+        self.waits = self.waits & !(MAX_LOOKS << RESERVED_BITS) | looks << RESERVED_BITS;
     }
 
     /// Reads since the clear: the next is at twice the distance.
@@ -151,6 +170,9 @@ mod tests {
             assert_eq!(u64::from(timing.set_reserved(reserved)), reserved);
             assert_eq!(of(&timing), (rank, u16::try_from(reserved).unwrap(), step, backoff));
         }
+        timing.set_hot(true);
+        assert_eq!(of(&timing), (Some(Rank::ALL[3]), 512, 31, 0));
+        assert_eq!((0..9).map(|_| timing.looks()).collect::<Vec<_>>(), [[true; 7].as_slice(), &[false; 2]].concat());
         timing.set_rank(None);
         timing.set_step(200);
         assert_eq!((timing.set_reserved(70_000), of(&timing)), (512, (None, 512, 31, 0)));
