@@ -131,6 +131,11 @@ impl Shares {
         self.all.available_ns(now)
     }
 
+    /// Whether half of the credit is there at `now`: less than the share is being spent.
+    pub fn is_ample(&mut self, now: Ns) -> bool {
+        self.all.available_ns(now) * 2.0 >= self.all.capacity_ns()
+    }
+
     /// What is left of the share of a class at `now`.
     pub fn own_ns(&mut self, class: Class, now: Ns) -> f64 {
         self.own[class as usize].available_ns(now)

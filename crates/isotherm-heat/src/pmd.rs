@@ -354,12 +354,14 @@ impl PageHeat {
         counts
     }
 
-    /// How many of the cleared pages were hot, and have been idle for so long that they are not any more.
+    /// How many pages were hot at the newest clear, and have been idle for so long since that they are not any more. What was idle before that
+    /// clear, too, says nothing new.
     pub(crate) fn cooled(&self) -> u32 {
-        let idle = self.idle_codes(self.last_read);
+        let Some(newest) = usize::from(self.epochs_len).checked_sub(1) else { return 0 };
+        let idle = self.idle_codes(self.last_read)[newest];
         let has_cooled = |page: &usize| {
             let known = self.intervals[*page];
-            known.is_measured() && known <= Interval::HOT && idle[self.epoch(*page)] >= known.extrapolated()
+            self.epoch(*page) == newest && known.is_measured() && known <= Interval::HOT && idle >= known.extrapolated()
         };
         u32::try_from(self.cleared.iter().filter(has_cooled).count()).unwrap_or(u32::MAX)
     }

@@ -8,6 +8,9 @@ use crate::uniform::{HugeHeat, UntouchedHeat};
 use crate::{Histogram, Interval, Mask};
 use isotherm_units::PAGES_PER_PMD;
 
+/// That of [`Interval::HOT`].
+const HOT_NS: Ns = 1_000_000_000;
+
 /// The heat of a huge range, by what maps it.
 #[derive(Clone, Debug)]
 pub enum PmdHeat {
@@ -184,12 +187,11 @@ impl PmdHeat {
 
     /// How many of the pages that are not cleared are hot.
     pub(crate) fn hot(&self) -> u32 {
-        const HOT_NS: Ns = 1_000_000_000;
         match self {
             PmdHeat::Huge(huge) => 512 * u32::from(!huge.is_cleared() && huge.was_hot()),
             PmdHeat::Untouched(_) => 0,
             PmdHeat::Pages(pages) => pages.expected_retouches(HOT_NS).0,
-            PmdHeat::Packed(packed) => packed.unpack().expected_retouches(HOT_NS).0,
+            PmdHeat::Packed(packed) => packed.uncleared_within(Interval::HOT),
         }
     }
 

@@ -12,8 +12,9 @@
 //!   Unexpected accesses go first. If it is only a page or two, the huge range is cleared soon, not at once: the thin edge
 //!   of a hot set has unexpected accesses all the time. So is one of which a quarter of the pages or more came since its
 //!   check: fewer are estimated from the others.
-//! - One with hot pages is cleared within a minute, each at a time of its own, so that of a span of them some are checked every
-//!   second or two. When much of one turns out to have cooled down, the hot ones around it are cleared at once.
+//! - One with hot pages is cleared every minute, each at a time of its own, so that of a span of them some are checked every
+//!   second or two. When much of one turns out to have cooled down, the hot ones around it are cleared at once. While half of the
+//!   slow-down budget's credit is spent, it backs off like the others.
 //! - Clears stop while the slow-down expected of them exceeds the budget. The expectation is learned from what is seen.
 //! - First checks begin with a survey of all huge ranges, and go on where it shows edges (`survey`). The others follow in
 //!   random order, by a stretch of neighbours at a time, which a source clears in one piece for two thirds of the cost.
@@ -65,8 +66,8 @@ const HOT_PERIOD: Ns = 64_000_000_000;
 const HOT_FROM: u8 = 3;
 /// Huge ranges on each side that are checked when one has cooled down: 64 MiB.
 const AROUND_COOLED: u64 = 32;
-/// Not if they were cleared less than this ago.
-const NEWLY_CLEARED: Ns = 2_000_000_000;
+/// But each only so often: memory that is in use in turns cools down all the time.
+const BETWEEN_COOLED: Ns = 4_000_000_000;
 /// Seconds' worth of slow-down that may be spent at once at the start, for a quick first answer.
 pub const CREDIT_S: f64 = 5.0;
 /// The shares of the slow-down budget that unexpected accesses, first checks and routine checks have in any case.
@@ -299,16 +300,25 @@ impl Target {
         }
         entry.timing.set_hot(false);
         let around = PmdNo(pmd.0.saturating_sub(AROUND_COOLED))..PmdNo(pmd.0 + AROUND_COOLED + 1);
-        let is_due = |entry: &Entry| {
+        let is_hot = |(of, entry): &(PmdNo, &Entry)| {
             let t = &entry.timing;
             let waits = t.rank().is_some() || t.is(Flags::URGENT | Flags::UNCLEARABLE | Flags::STUCK);
-            !waits && now.saturating_sub(entry.heat.cleared_at()) >= NEWLY_CLEARED && entry.heat.hot() >= MANY
+            // What is not cleared of `pmd` itself was accessed since its clear.
+            *of != pmd && !waits && entry.heat.has_uncleared() && entry.heat.hot() >= MANY
         };
-        let hot: Vec<PmdNo> = self.pmds.range(around).filter(|(_, entry)| is_due(entry)).map(|(pmd, _)| pmd).collect();
-        for pmd in hot {
-            let Some(entry) = self.pmds.get_mut(pmd) else { continue };
-            entry.timing.flags.insert(Flags::URGENT);
-            self.urgent.push((entry.timing.plan_clear(now.max(SOONEST), true), pmd));
+        let hot: Vec<PmdNo> = self.pmds.range(around).filter(is_hot).map(|(pmd, _)| pmd).collect();
+        hot.into_iter().for_each(|pmd| self.check_after_cooling(now, pmd));
+    }
+
+    /// Checks a hot range of which a neighbour has cooled down.
+    fn check_after_cooling(&mut self, now: Ns, pmd: PmdNo) {
+        let Some(entry) = self.pmds.get_mut(pmd) else { return };
+        let (t, at) = (&mut entry.timing, entry.heat.cleared_at() + BETWEEN_COOLED);
+        if at <= now {
+            t.flags.insert(Flags::URGENT);
+            self.urgent.push((t.plan_clear(now.max(SOONEST), true), pmd));
+        } else if t.next_clear() == 0 || t.next_clear() > at {
+            self.routine.push((t.plan_clear(at, true), pmd));
         }
     }
 
@@ -338,12 +348,20 @@ impl Target {
             // Nothing was left to clear when it was due.
             t.plan_clear(0, false);
         }
+        if found.unexpected >= MANY {
+            t.set_backoff(0);
+        }
         if t.rank().is_some() || t.is(Flags::URGENT | Flags::UNCLEARABLE | Flags::STUCK) {
             // It is cleared anyway, or never.
         } else if found.unexpected >= MANY {
             t.flags.insert(Flags::URGENT);
-            t.set_backoff(0);
             self.urgent.push((t.plan_clear(now.max(SOONEST), true), pmd));
+        } else if found.retouched >= MANY && t.backoff() > HOT_FROM && entry.heat.hot() >= MANY {
+            // It was not known to be hot when its next check was planned.
+            let turn = next_turn(self.seed, pmd, now + HOT_PERIOD / 8);
+            if t.next_clear() > turn && self.slowdown.is_ample(now) {
+                self.routine.push((t.plan_clear(turn, true), pmd));
+            }
         } else if found.unexpected + found.weakly_unexpected > 0 {
             // A page here and there, as at the edge of any hot set. Soon, and after huge ranges that were never checked.
             let soon = now + if found.unexpected > 0 { FIRST_BACKOFF } else { WEAK_RECHECK };
@@ -418,6 +436,7 @@ impl Target {
         let Some(entry) = self.pmds.get(pmd) else { return };
         let (was_renewed, is_hot) = (entry.timing.is(Flags::RENEWED), entry.heat.hot() >= MANY);
         let learned = self.mark_cleared(now, pmd, stuck);
+        let has_turns = is_hot && self.slowdown.is_ample(now);
         let Some(entry) = self.pmds.get_mut(pmd) else { return };
         let t = &mut entry.timing;
         t.flags.remove(Flags::URGENT);
@@ -431,7 +450,7 @@ impl Target {
             t.set_backoff(0);
         }
         t.set_hot(is_hot);
-        let at = if is_hot && t.backoff() >= HOT_FROM {
+        let at = if has_turns && t.backoff() >= HOT_FROM {
             next_turn(self.seed, pmd, now + HOT_PERIOD / 8)
         } else {
             now + (FIRST_BACKOFF << t.backoff())
@@ -539,8 +558,7 @@ impl Target {
 /// are spread over it without a gap of more than 4 s.
 fn next_turn(seed: u64, pmd: PmdNo, from: Ns) -> Ns {
     let part = pmd.0.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed);
-    #[expect(clippy::cast_possible_truncation, reason = "less than the period")]
-    let moment = (u128::from(part) * u128::from(HOT_PERIOD) >> 64) as Ns;
+    let moment = ((u128::from(part) * u128::from(HOT_PERIOD)) >> 64) as Ns;
     from + (HOT_PERIOD + moment - from % HOT_PERIOD) % HOT_PERIOD
 }
 

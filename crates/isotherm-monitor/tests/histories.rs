@@ -5,7 +5,7 @@ use isotherm_heat::{Interval, Ns, RETOUCH_NS, TargetId, VirtualClock};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
 use isotherm_sources::replay::{History, Replay, Span};
 use isotherm_sys::proc::Proc;
-use isotherm_units::{Addr, AddrRange, PageNo, PmdNo};
+use isotherm_units::{Addr, AddrRange, PMD_SIZE, PageNo, PmdNo};
 use std::sync::atomic::AtomicBool;
 
 const MS: Ns = 1_000_000;
@@ -181,6 +181,37 @@ fn a_hot_span_of_64_mib_that_cools_down_is_known_to_within_six_seconds_whenever_
         let left = story.hot_within(128, 192, S);
         assert!(left <= 64 * 256 / 100, "{left} pages are taken for hot that cooled down at {} s", cools / S);
         assert_eq!(story.hot_within(64, 128, S), 64 * 256);
+    }
+}
+
+#[test]
+fn memory_of_which_a_part_has_cooled_down_is_not_checked_more_often_for_ever() {
+    // Of each huge range, a quarter cools down one by one, as the hot set of a store wanders, and the rest stays hot.
+    let quarter = |pmd: u64, cooled: bool| {
+        let hot = Some(50 * MS);
+        let range =
+            |from: u64, to: u64| AddrRange::new(Addr(BASE + pmd * PMD_SIZE + from), Addr(BASE + pmd * PMD_SIZE + to));
+        [(range(0, MIB / 2), if cooled { None } else { hot }), (range(MIB / 2, PMD_SIZE), hot)]
+    };
+    let layout = |cooled: bool| (0..64).flat_map(|pmd| quarter(pmd, cooled)).collect::<Vec<_>>();
+    let mut story = Story::of(vec![(100 * S, layout(false)), (900 * S, layout(true))]);
+    story.until(200 * S);
+    let cleared = |story: &Story| story.monitor.pages_of(PID).unwrap().tally().cleared;
+    let before = cleared(&story);
+    story.until(328 * S);
+    // Two turns of 64 s: 384 pages of each of 64 ranges.
+    let checks = (cleared(&story) - before) as f64 / (64.0 * 384.0);
+    assert!((1.5..=3.0).contains(&checks), "{checks} checks of each range in 128 s");
+}
+
+#[test]
+fn a_second_span_that_cools_down_is_found_as_the_first() {
+    let hot = |to: u64| vec![at(0, 64, None), at(64, to, Some(50 * MS)), at(to, 2048, None)];
+    let mut story = Story::of(vec![(100 * S, hot(256)), (170 * S, hot(192)), (230 * S, hot(128))]);
+    for (cools, left) in [(100, 192), (170, 128)] {
+        story.until((cools + 8) * S);
+        assert!(story.hot_within(left, 256, S) <= 64 * 256 / 100, "at {cools} s");
+        assert_eq!(story.hot_within(64, left, S), (left - 64) * 256);
     }
 }
 

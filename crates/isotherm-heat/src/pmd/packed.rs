@@ -138,6 +138,14 @@ impl PackedHeat {
         self.pages(State::is_uncleared)
     }
 
+    /// How many of the pages that are not cleared have this interval or a shorter one.
+    pub(crate) fn uncleared_within(&self, interval: Interval) -> u32 {
+        let states = self.states().enumerate();
+        let is_within =
+            |state: &State| state.is_uncleared() && state.interval().is_measured() && state.interval() <= interval;
+        states.filter(|(_, state)| is_within(state)).map(|(number, _)| self.pages_in(number).count()).sum()
+    }
+
     /// When it was cleared last.
     pub(crate) fn cleared_at(&self) -> Ns {
         self.0[0]

@@ -45,6 +45,7 @@ impl Target {
             }
         }
         chosen.sort_unstable();
+        debug_assert!(chosen.is_sorted_by(|a, b| a < b), "a huge range is cleared once: {chosen:?}");
         chosen
     }
 
@@ -96,7 +97,8 @@ impl Target {
             if at > now {
                 return None;
             }
-            queue.pop();
+            // It may be there twice: the turn of a hot range is at the same moment whenever it is planned.
+            while queue.pop_if(|entry| *entry == (at, pmd)).is_some() {}
             let Some(entry) = self.pmds.get_mut(pmd) else { continue };
             // An entry that is not the huge range's current plan is left over from an older one.
             let t = &mut entry.timing;
