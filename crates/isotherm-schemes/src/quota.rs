@@ -6,7 +6,8 @@
 //!
 //! A goal lowers the quota, which is the ceiling:
 //! - `pressure`: the share of time in which something on the host waited for memory (PSI, `some`). The quota of the next interval is the last
-//!   one times (2 - measured / goal): doubled at most, and a page at least. It begins with a huge range. Senpai and DAMON act by the same measure.
+//!   one times (2 - measured / goal): doubled at most, and a page at least. It begins with a huge range, and grows only while it is made use of.
+//!   Senpai and DAMON act by the same measure.
 //! - `free`: the share of memory that is free. From there on nothing leaves.
 
 use isotherm_heat::{Ns, TargetId};
@@ -19,8 +20,8 @@ const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_hours(24);
 /// The smallest quota in force under a goal, in pages.
 const LEAST: f64 = 1.0;
-/// Hints are given once a window, which may be longer than an interval: then this many intervals at most are served at once.
-const AT_ONCE: u64 = 5;
+/// Hints are given once a window, which may be longer than an interval: then those of so much time at most are served at once.
+const AT_ONCE: Ns = 30_000_000_000;
 
 /// A quota as it is written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,9 +109,9 @@ pub struct QuotaStatus {
     pub size_bytes: u64,
     /// The interval.
     pub every_ns: u64,
-    /// How much may leave in this one, as the goal has it.
+    /// How much may leave in the present window, which may be several intervals long, as the goal has it.
     pub allowed_bytes: u64,
-    /// How much has left in this one, with what earlier ones had too much.
+    /// How much has left in it, with what earlier ones had too much.
     pub spent_bytes: u64,
     /// Intervals in which it was used up.
     pub used_up: u64,
@@ -178,16 +179,20 @@ impl Spending {
         if intervals == 0 {
             return;
         }
-        self.spent = (self.spent - self.allowed * intervals.max(self.at_once) as f64).max(0.0);
+        let is_used = self.was_used_up || self.taken() * 2.0 >= self.limit();
+        // What was granted for this interval, and what passed without a grant.
+        let most = (AT_ONCE / self.quota.every_ns.max(1)).max(1);
+        let granted = self.at_once + intervals.saturating_sub(most);
+        self.spent = (self.spent - self.allowed * granted as f64).max(0.0);
         self.used_up += u64::from(std::mem::replace(&mut self.was_used_up, false));
-        self.at_once = intervals.min(AT_ONCE);
+        self.at_once = intervals.min(most);
         self.began += intervals * self.quota.every_ns;
         let before = std::mem::replace(&mut self.stalled_then, stalled);
         self.pressure_pct = before.zip(stalled).map(|((before_us, at), (after_us, now))| {
             let waited_ns = after_us.saturating_sub(before_us) as f64 * 1e3;
             (waited_ns / now.saturating_sub(at).max(1) as f64 * 100.0).min(100.0)
         });
-        self.tune();
+        self.tune(is_used);
     }
 
     /// Pages that may leave in this interval.
@@ -195,42 +200,43 @@ impl Spending {
         self.allowed * self.at_once as f64
     }
 
-    /// The quota of the next interval.
-    fn tune(&mut self) {
+    /// The quota of the next interval. What was not made use of does not grow.
+    fn tune(&mut self, is_used: bool) {
         let Some(goal) = self.quota.goal.pressure else { return };
         // Without a measure it stays as it is, which is a huge range if there was never one.
         let Some(measured) = self.pressure_pct else { return };
         let factor = 2.0 - measured / goal;
+        let factor = if is_used { factor } else { factor.min(1.0) };
         self.allowed = (self.allowed * factor).clamp(LEAST, self.quota.pages().max(LEAST));
     }
 
-    /// Whether all of it is spent or reserved.
-    fn is_spent(&self) -> bool {
+    /// Pages that are spent or reserved.
+    fn taken(&self) -> f64 {
         let reserved: f64 = self.reserved.values().map(|pages| f64::from(*pages)).sum();
-        self.spent + reserved >= self.limit()
+        self.spent + reserved
     }
 
     /// Whether as much memory is free as is wanted.
-    fn is_enough_free(&self) -> bool {
+    pub fn is_enough_free(&self) -> bool {
         self.quota.goal.free.zip(self.host.free_pct).is_some_and(|(goal, free)| free >= goal)
     }
 
-    fn is_left(&self) -> bool {
-        !self.is_enough_free() && !self.is_spent()
-    }
-
-    /// How many pages may leave yet in this interval.
+    /// How many pages may leave yet in this interval, what is reserved aside.
     pub fn left_pages(&self) -> u64 {
-        let left = if self.is_left() { self.limit() - self.spent } else { 0.0 };
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; saturates")]
-        let pages = left as u64;
+        let left = if self.is_enough_free() { 0.0 } else { self.limit() - self.taken() };
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a part of a page is one; saturates at both ends"
+        )]
+        let pages = left.ceil() as u64;
         pages
     }
 
     /// Sets pages of a huge range aside that is hinted. False if nothing is left for it; what was set aside for it before stays.
     pub fn reserve(&mut self, process: TargetId, pmd: PmdNo, pages: u32) -> bool {
         let is_known = self.reserved.contains_key(&(process, pmd));
-        if !is_known && !self.is_left() {
+        if !is_known && self.left_pages() == 0 {
             self.hold_up();
             return false;
         }
@@ -243,9 +249,14 @@ impl Spending {
         self.reserved.remove(&(process, pmd)).unwrap_or_default()
     }
 
-    /// All hints of a process are gone.
-    pub fn release_all(&mut self, process: TargetId) {
-        self.reserved.retain(|(of, _), _| *of != process);
+    /// Of a process, only these huge ranges are hinted.
+    pub fn keep(&mut self, process: TargetId, is_hinted: impl Fn(PmdNo) -> bool) {
+        self.reserved.retain(|(of, pmd), _| *of != process || is_hinted(*pmd));
+    }
+
+    /// Whether pages of a huge range are set aside.
+    pub fn has_reserved(&self, process: TargetId, pmd: PmdNo) -> bool {
+        self.reserved.contains_key(&(process, pmd))
     }
 
     /// Pages have left.
@@ -253,9 +264,9 @@ impl Spending {
         self.spent += pages as f64;
     }
 
-    /// Notes that something waits for the next interval, or for less free memory.
+    /// Notes that something waits for the next interval, if it is not for less free memory.
     pub fn hold_up(&mut self) {
-        self.was_used_up |= self.is_spent();
+        self.was_used_up |= !self.is_enough_free();
     }
 
     /// What is reported of it, as that of scheme `scheme`, from 1 on.
@@ -345,8 +356,8 @@ mod tests {
         (2..=60).for_each(|second| spending.note(HostMemory::default(), second * S));
         assert_eq!((spending.left_pages(), spending.status(1).used_up), (1000, 1));
         assert!(of(&mut spending, 7) && of(&mut spending, 8) && !of(&mut spending, 9));
-        spending.release_all(A);
-        assert!(of(&mut spending, 9));
+        spending.keep(A, |pmd| pmd.0 == 8);
+        assert!(of(&mut spending, 9) && spending.has_reserved(A, PmdNo(8)) && !spending.has_reserved(A, PmdNo(7)));
     }
 
     #[test]
@@ -375,9 +386,21 @@ mod tests {
             left += pages;
         }
         assert!((195 * 1024..=205 * 1024).contains(&left), "{left}");
-        // After a pause, a few intervals' worth at most.
+        // After a pause, half a minute's worth at most.
         spending.note(HostMemory::default(), 1000 * S);
-        assert_eq!(spending.left_pages(), 5 * 1024);
+        assert_eq!(spending.left_pages(), 30 * 1024);
+        // Windows of one and a half intervals, in huge ranges.
+        let mut spending = super::tests::spending("400KiB", None);
+        let mut left = 0;
+        for window in 1..=2000 {
+            spending.note(HostMemory::default(), window * 3 * S / 2);
+            if spending.reserve(A, PmdNo(window), 512) {
+                spending.release(A, PmdNo(window));
+                spending.spend(512);
+                left += 512;
+            }
+        }
+        assert!((3000 * 100..3000 * 102).contains(&left), "{left}");
     }
 
     #[test]
@@ -402,11 +425,16 @@ mod tests {
             spending.note(host(50.0, stalled_us), second * S);
         }
         assert_eq!((spending.left_pages(), spending.status(3).pressure_pct), (1, Some(100.0)));
-        (210..222).for_each(|second| spending.note(host(50.0, stalled_us), second * S));
+        spending.note(host(50.0, stalled_us), 210 * S);
+        assert_eq!(spending.left_pages(), 1, "nothing has asked for more");
+        for second in 211..224 {
+            spending.spend(spending.left_pages());
+            spending.note(host(50.0, stalled_us), second * S);
+        }
         assert!(spending.left_pages() > 2000, "{spending:?}");
         // Without a measure it goes on as before.
         let before = spending.left_pages();
-        spending.note(HostMemory::default(), 222 * S);
+        spending.note(HostMemory::default(), 224 * S);
         assert_eq!(spending.left_pages(), before);
     }
 
@@ -414,9 +442,9 @@ mod tests {
     fn from_the_free_memory_that_is_wanted_on_nothing_leaves() {
         let mut spending = spending("1GiB", Some(Goal { pressure: None, free: Some(20.0) }));
         spending.note(host(19.9, 0), S);
-        assert!(spending.is_left());
+        assert!(spending.left_pages() > 0);
         spending.note(host(20.0, 0), 2 * S);
-        assert!(!spending.is_left() && spending.left_pages() == 0);
+        assert!(spending.is_enough_free() && spending.left_pages() == 0);
         assert_eq!((spending.status(1).free_pct, spending.status(1).pressure_pct), (Some(20.0), None));
     }
 }

@@ -172,6 +172,13 @@ impl Scheme {
         Scheme { cgroups: assignments.of(name).map(str::to_owned).collect(), ..self.clone() }
     }
 
+    /// Whether it is the same but for the cgroups that are assigned to it.
+    pub fn is_but_for_cgroups(&self, other: &Scheme) -> bool {
+        let of = |scheme: &Scheme| Scheme { cgroups: Vec::new(), ..scheme.clone() };
+        let is_assigned = self.assigned_as.is_some();
+        of(self) == of(other) && (is_assigned || self.cgroups == other.cgroups)
+    }
+
     /// Whether it has no filter.
     pub fn is_for_all(&self) -> bool {
         self.processes.is_empty() && self.cgroups.is_empty() && self.assigned_as.is_none()

@@ -52,6 +52,8 @@ fn max_values(option: &str) -> usize {
     match option {
         "--damos_sz_region" | "--damos_access_rate" | "--damos_age" => 2,
         "--damos_wmarks" => 5,
+        "--damos_quota_interval" | "--damos_quota_time" | "--damos_quota_space" => 1,
+        "--damos_quota_weights" => 3,
         _ => usize::MAX,
     }
 }
@@ -254,9 +256,11 @@ mod tests {
         let min_idle = |text: &str| read(text).map(|converted| converted.schemes[0].min_idle.clone().unwrap());
         let pageout = "--damos_action pageout --damos_access_rate 0 0";
         assert_eq!(min_idle(&format!("{pageout} --damos_age 90000000 max")), Ok("1m 30s".into()));
-        for text in
-            [format!("damo start 812 {pageout} --damos_age 1h max"), format!("{pageout} --damos_age 1h max 812")]
-        {
+        for text in [
+            format!("damo start 812 {pageout} --damos_age 1h max"),
+            format!("{pageout} --damos_age 1h max 812"),
+            format!("{pageout} --damos_age 1h max --damos_quota_space 1G --damos_quota_interval 1s 812"),
+        ] {
             assert!(read(&text).unwrap().notes.iter().any(|note| note.contains("the target \"812\"")), "{text}");
         }
     }

@@ -5,7 +5,7 @@
 
 use super::{has_value, time};
 use crate::budgets::Budgets;
-use crate::quota::{Goal, WrittenQuota};
+use crate::quota::{Goal, Quota, WrittenQuota};
 use isotherm_units::PMD_SIZE;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -41,7 +41,12 @@ pub(super) fn read(quotas: &Value, notes: &mut Vec<String>) -> (Option<WrittenQu
     let goal =
         goals.iter().fold(None, |goal, next| goal_of(next, every, notes).map_or(goal, |next| stricter(goal, next)));
     let every = humantime::format_duration(every.saturating_mul(times)).to_string();
-    (Some(WrittenQuota { size: size_text(size_bytes.saturating_mul(u64::from(times))), every }), goal)
+    let quota = WrittenQuota { size: size_text(size_bytes.saturating_mul(u64::from(times))), every };
+    if let Err(why) = Quota::new(Some(&quota), goal) {
+        notes.push(format!("the quota is lost: {why}"));
+        return (None, None);
+    }
+    (Some(quota), goal)
 }
 
 /// What is served at the default budgets.
@@ -71,8 +76,12 @@ fn goal_of(goal: &Value, every: Duration, notes: &mut Vec<String>) -> Option<Goa
         }
         _ => None,
     };
-    if found.is_none() {
-        notes.push(format!("the goal {metric} is lost: {PRESSURE} and {FREE} have a counterpart"));
+    match (found, [PRESSURE, FREE].contains(&metric)) {
+        (None, true) => notes.push(format!("the goal {metric} is lost: its target {target} means nothing")),
+        (None, false) => {
+            notes.push(format!("the goal {metric} is lost: {PRESSURE} and {FREE} have a counterpart"));
+        }
+        _ => {}
     }
     found
 }
@@ -133,7 +142,7 @@ fn size_text(bytes: u64) -> String {
 
 /// As damo writes them. The oldest leave first, as they do here.
 pub(super) fn write(quota: &WrittenQuota, goal: Option<Goal>) -> Result<Value, String> {
-    let Some(quota) = crate::quota::Quota::new(Some(quota), goal)? else { return Ok(Value::Null) };
+    let Some(quota) = Quota::new(Some(quota), goal)? else { return Ok(Value::Null) };
     let every = Duration::from_nanos(quota.every_ns);
     let of = |metric: &str, nid: Value, target: f64| json!({"metric": metric, "nid": nid, "target_value": format!("{target:.0}"), "current_value": "0"});
     let pressure = quota.goal.pressure.map(|pct| of(PRESSURE, Value::Null, pct / 100.0 * every.as_secs_f64() * 1e6));
@@ -172,6 +181,8 @@ mod tests {
         assert_eq!(quota(json!("67,108,864"), json!("1 m 30 s")), of("64MiB", "1m 30s"));
         assert_eq!(quota(json!(4096), json!("200 ms")), of("20KiB", "1s"), "five times as much in five times the time");
         assert_eq!(quota(json!("1 lot"), json!("1 s")), None);
+        assert_eq!(quota(json!("1 GiB"), json!("2 d")), None, "a day is the longest");
+        assert_eq!(quota(json!("100 B"), json!("1 s")), None, "less than a page");
         assert_eq!(quota(json!("1 GiB"), json!("max")), None);
         assert_eq!(read_of(json!({"sz_bytes": "0 B", "goals": [], "reset_interval_ms": "max"})), (None, None, vec![]));
         let (_, _, notes) = read_of(json!({"time_ms": "10 ms", "sz_bytes": 0}));
@@ -193,6 +204,9 @@ mod tests {
         let (quota, none, notes) =
             with(json!([{"metric": "user_input", "target_value": "10000", "current_value": "1"}]));
         assert!(quota.is_some() && none.is_none() && notes[0].contains("user_input"), "{notes:?}");
+        let zero = json!({"metric": "some_mem_psi_us", "target_value": "0", "current_value": "0"});
+        let (_, none, notes) = with(json!([zero]));
+        assert!(none.is_none() && notes[0].contains("means nothing"), "{notes:?}");
         let (quota, _, notes) = read_of(json!({"sz_bytes": "0 B", "reset_interval_ms": "1 s", "goals": [pressure]}));
         assert_eq!(quota, Some(("40MiB".to_owned(), "1s".to_owned())));
         assert!(notes[0].contains("[budgets]"), "{notes:?}");

@@ -27,6 +27,8 @@ pub enum Stays {
     NoSwap,
     /// Free memory is above or below the watermarks of its scheme.
     Watermarks,
+    /// As much memory is free as the goal of its scheme says.
+    EnoughFree,
     /// Something else clears its accessed bits, so what looks idle may not be.
     ClearedByOthers,
     /// It is sampled: its pages are not known one by one.
@@ -48,6 +50,7 @@ impl Stays {
             Stays::Refaults => "too much has come back",
             Stays::NoSwap => "no swap",
             Stays::Watermarks => "free memory is not between the watermarks",
+            Stays::EnoughFree => "as much memory is free as its scheme wants",
             Stays::ClearedByOthers => "something else clears its accessed bits",
             Stays::NoScheme => "no scheme pages it out any more",
             Stays::MustStay => {
@@ -192,6 +195,13 @@ impl Keeper {
             chosen.insert(pmd);
         }
         chosen.into_iter().collect()
+    }
+
+    /// These were chosen, and there was no room for them. They come first next time.
+    pub fn put_back(&mut self, pmds: &[PmdNo]) {
+        for pmd in pmds.iter().rev().filter(|pmd| !self.hinted.contains(pmd)) {
+            self.found.push_front(*pmd);
+        }
     }
 
     /// Notes that a huge range is hinted.

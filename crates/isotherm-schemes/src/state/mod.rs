@@ -8,6 +8,7 @@ mod migrate;
 mod page_out;
 mod quota;
 mod reclaim;
+mod schemes;
 mod split;
 mod status;
 mod worker;
@@ -199,19 +200,9 @@ impl State {
         }
     }
 
-    /// The same with these schemes, and the idle pages that the worker pages out.
-    pub fn with_schemes(self, schemes: Vec<Scheme>, idle: IdlePages) -> State {
-        State { schemes, idle, ..self }
-    }
-
     /// The same with the pages that the worker moves.
     pub fn with_movable(self, movable: Movable) -> State {
         State { movable, ..self }
-    }
-
-    /// Sets the cgroup of a target, by which schemes may choose it.
-    pub fn set_cgroup(&mut self, id: TargetId, comm: &str, cgroup: &str) {
-        self.actions.insert(id, Actions::of(&self.schemes, comm, cgroup));
     }
 
     /// Sets what is watched, and what to do with it.
@@ -233,12 +224,6 @@ impl State {
     pub fn reload(&mut self, rules: Rules, budgets: Budgets, round_robin: bool) {
         self.order(Order::Keep(budgets));
         (self.rules, self.budgets, self.round_robin) = (rules, budgets, round_robin);
-    }
-
-    /// Applies other schemes, from the next window on.
-    pub fn set_schemes(&mut self, schemes: Vec<Scheme>) {
-        self.schemes = schemes;
-        self.actions.clear();
     }
 
     /// Adds a reading of the counters of work and misses, about every ten seconds.
@@ -423,6 +408,7 @@ impl State {
                 self.in_hand = Some((hint.process, hint.pmd));
                 return Some((hint, tries));
             }
+            self.no_longer_hinted(hint.process, hint.pmd);
         }
     }
 
@@ -446,7 +432,10 @@ impl State {
         (target.paused_for, target.cgroup_wait) = (report.paused_for, report.cgroup_wait);
         match self.retry.settle(hint, tries, report.handled) {
             Step::Did(hint, outcome) => self.done(hint, outcome, now),
-            Step::Deferred(_, why) => self.waiting = Some(why),
+            Step::Deferred(hint, why) => {
+                self.release(hint.process, hint.pmd);
+                self.waiting = Some(why);
+            }
             Step::Wait(..) | Step::Idle(_) => {}
         }
     }

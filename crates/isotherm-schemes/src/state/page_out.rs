@@ -60,7 +60,7 @@ impl State {
     /// Takes in what the worker has paged out.
     fn take_in_left(&mut self, now: Ns) {
         for (process, pmd, pages) in self.idle.take_left() {
-            self.spend(process, u64::from(pages.count()));
+            self.spend(process, pmd, u64::from(pages.count()));
             if let Some(keeper) = self.keeper(process) {
                 keeper.leave(pmd, pages, now);
             }
@@ -84,10 +84,11 @@ impl State {
         let actions = self.actions.get(&process)?;
         actions.pages_out?;
         let marks = actions.watermarks;
+        let enough_free = self.is_enough_free(process).then_some(Stays::EnoughFree);
         let target = self.targets.get_mut(&process).filter(|target| target.refused.is_none())?;
         let keeper = target.keeper.as_mut()?;
         let is_active = keeper.is_active(marks, self.free_pct);
-        let age = keeper.age_ns(stays.or((!is_active).then_some(Stays::Watermarks)), now);
+        let age = keeper.age_ns(stays.or((!is_active).then_some(Stays::Watermarks)).or(enough_free), now);
         if age.is_none() {
             self.stay(process);
         }
@@ -158,12 +159,14 @@ impl State {
         let idle: BTreeMap<PmdNo, u32> = pages.iter().map(|(pmd, pages)| (*pmd, pages.count())).collect();
         self.idle.replace(window.id, pages, now);
         let collapse_first = self.collapse_first(window.id);
+        let mut without_room = Vec::new();
         for hint in planned.hints {
             // Pages of a probe may have become idle since the search.
             if self.is_probe(hint.process, hint.pmd) {
                 continue;
             }
             if !self.reserve(hint.process, hint.pmd, idle.get(&hint.pmd).copied().unwrap_or_default()) {
+                without_room.push(hint.pmd);
                 continue;
             }
             if !collapse_first {
@@ -178,6 +181,9 @@ impl State {
                 self.release(hint.process, hint.pmd);
             }
         }
+        if let Some(keeper) = self.keeper(window.id) {
+            keeper.put_back(&without_room);
+        }
     }
 
     /// Makes way for a collapse, if the scheme that collapses comes first.
@@ -185,6 +191,7 @@ impl State {
         let is_hinted = |keeper: &mut Keeper| keeper.is_hinted(pmd);
         if self.collapse_first(process) && self.keeper(process).is_some_and(is_hinted) {
             self.unqueue(process, pmd, PAGE_OUT);
+            self.retry.drop_deferred(process, pmd, PAGE_OUT);
             self.no_longer_hinted(process, pmd);
         }
     }
@@ -209,13 +216,12 @@ impl State {
 
     /// Takes in what a handled hint means for paging out.
     pub(super) fn page_out_handled(&mut self, hint: &Hint, outcome: Outcome, now: Ns) {
-        if hint.action == PAGE_OUT {
-            // Spent before it is released, so that it counts at each moment.
-            self.take_in_left(now);
-            let aside = self.release(hint.process, hint.pmd);
-            if self.dry_run && matches!(outcome, Outcome::Done { .. }) {
-                self.spend(hint.process, aside);
-            }
+        // Spent before it is released, so that it counts at each moment.
+        self.take_in_left(now);
+        let is_out = hint.action == PAGE_OUT && matches!(outcome, Outcome::Done { .. });
+        let aside = self.release(hint.process, hint.pmd);
+        if self.dry_run && is_out {
+            self.spend(hint.process, hint.pmd, aside);
         }
         let Some(keeper) = self.keeper(hint.process) else { return };
         keeper.handled(hint.pmd);
@@ -371,7 +377,18 @@ mod tests {
             scene.window(&[], &idle, Mask::NONE);
         }
         assert_eq!(scene.serve().len(), 3);
+        // What has to wait reserves nothing, or it would hold up all others.
+        scene.state.note_memory(free(50.0), scene.now + 6 * S);
+        scene.window(&[], &[31, 32, 33, 34, 35, 36], Mask::NONE);
+        (0..3).for_each(|_| scene.defer(Wait::CgroupSwap));
+        scene.state.note_memory(free(50.0), scene.now + 6 * S);
+        scene.window(&[], &[31, 32, 33, 34, 35, 36], Mask::NONE);
+        assert_eq!(scene.serve(), [34, 35, 36].map(|pmd| (PAGE_OUT.0, pmd)));
+        scene.now += 60 * S;
+        assert_eq!(scene.serve().len(), 3);
         // Nothing leaves any more, and what was set aside is free again.
+        scene.state.note_memory(free(50.0), scene.now + 12 * S);
+        scene.state.note_memory(free(50.0), scene.now + 18 * S);
         scene.state.note_memory(free(50.0), scene.now + 6 * S);
         scene.window(&[], &idle, Mask::NONE);
         scene.state.page_out_age(A, Some(Stays::NoSwap), scene.now);

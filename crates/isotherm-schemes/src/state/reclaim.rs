@@ -12,13 +12,16 @@ use isotherm_sys::proc::{Cgroup, ReclaimCounts};
 use isotherm_units::Bytes;
 use std::collections::BTreeMap;
 
+/// Pages that the kernel takes of a list at a time.
+const LEAST: u64 = 32;
+
 /// A cgroup of which files leave.
 #[derive(Debug)]
 struct Kept {
     cgroup: Cgroup,
     reclaimer: Reclaimer,
-    /// The scheme that says so, by its place in the table.
-    scheme: usize,
+    /// The scheme that says so, by its place in the table. Of other schemes than before it is not known until the next count.
+    scheme: Option<usize>,
 }
 
 /// The scheme that takes idle files of a cgroup.
@@ -36,13 +39,19 @@ pub struct ReclaimScheme {
 #[derive(Debug, Default)]
 pub(super) struct Reclaims {
     of: BTreeMap<String, Kept>,
-    /// The one that was served last. Those after it come first.
+    /// The one that was served last, and the one before it. Those after the last come first.
     last: String,
+    before: String,
 }
 
 impl Reclaims {
     fn of(&mut self, cgroup: &Cgroup) -> Option<&mut Reclaimer> {
         self.of.get_mut(&cgroup.path).map(|kept| &mut kept.reclaimer)
+    }
+
+    /// There are other schemes.
+    pub(super) fn forget_schemes(&mut self) {
+        self.of.values_mut().for_each(|kept| kept.scheme = None);
     }
 
     pub(super) fn status(&self) -> Vec<ReclaimStatus> {
@@ -66,10 +75,10 @@ impl State {
     /// The age from which on files of a cgroup are idle at present.
     pub fn reclaim_age(&mut self, cgroup: &Cgroup, scheme: ReclaimScheme, now: Ns) -> Ns {
         let ReclaimScheme { limits, place, .. } = scheme;
-        let new = || Kept { cgroup: cgroup.clone(), reclaimer: Reclaimer::new(limits, now), scheme: place };
+        let new = || Kept { cgroup: cgroup.clone(), reclaimer: Reclaimer::new(limits, now), scheme: None };
         let kept = self.reclaims.of.entry(cgroup.path.clone()).or_insert_with(new);
         // The settings may have been read again.
-        kept.scheme = place;
+        kept.scheme = Some(place);
         kept.reclaimer.set_limits(limits, now);
         kept.reclaimer.age_ns()
     }
@@ -89,12 +98,12 @@ impl State {
 
     /// The next cgroup to ask, in turn.
     pub fn reclaim_due(&mut self, now: Ns) -> Option<Cgroup> {
-        let Reclaims { of, last } = &self.reclaims;
+        let Reclaims { of, last, .. } = &self.reclaims;
         let due = |(_, kept): &(&String, &Kept)| kept.reclaimer.is_due(now);
         let after = of.range::<String, _>((std::ops::Bound::Excluded(last), std::ops::Bound::Unbounded));
         let (path, kept) = after.chain(of.range(..=last.clone())).find(due)?;
         let (path, cgroup) = (path.clone(), kept.cgroup.clone());
-        self.reclaims.last = path;
+        self.reclaims.before = std::mem::replace(&mut self.reclaims.last, path);
         Some(cgroup)
     }
 
@@ -102,12 +111,18 @@ impl State {
     pub fn reclaim_step(&mut self, cgroup: &Cgroup, counts: ReclaimCounts, now: Ns) -> Option<Bytes> {
         let kept = self.reclaims.of.get_mut(&cgroup.path)?;
         let asked = kept.reclaimer.step(counts, now)?;
-        let Some(account) = self.quotas.get_mut(&kept.scheme) else { return Some(asked) };
+        let Some(account) = self.quotas.get_mut(&kept.scheme?) else { return Some(asked) };
         let left = Bytes::of_pages(account.left_pages());
         if left < asked {
             account.hold_up();
         }
-        (left.0 > 0).then_some(asked.min(left))
+        if left.0 == 0 {
+            // It was not served, and is the first of the next interval.
+            self.reclaims.last = self.reclaims.before.clone();
+            return None;
+        }
+        // The kernel takes no fewer. What is too much the next intervals have less.
+        Some(asked.min(left.max(Bytes::of_pages(LEAST))))
     }
 
     /// Takes in the result.
@@ -116,9 +131,10 @@ impl State {
         self.of_ended.reclaimed_bytes += Bytes::of_pages(taken.left_pages).0;
         if let Some(kept) = self.reclaims.of.get_mut(&cgroup.path) {
             kept.reclaimer.taken(taken, now);
-            if let Some(account) = self.quotas.get_mut(&kept.scheme) {
-                account.spend(taken.left_pages);
-            }
+            let account = kept.scheme.and_then(|place| self.quotas.get_mut(&place));
+            // In a dry run nothing leaves.
+            let pages = if self.dry_run { taken.asked.pages() } else { taken.left_pages };
+            account.into_iter().for_each(|account| account.spend(pages));
         }
     }
 
@@ -203,6 +219,6 @@ mod tests {
         state.note_memory(HostMemory::default(), 2 * S);
         assert_eq!(["/c", "/a"].map(|path| step(&mut state, path, 2 * S)), [16, 8]);
         let quota = state.status().quotas[0].clone();
-        assert_eq!((quota.scheme, quota.spent_bytes, quota.used_up), (1, 24 << 20, 1));
+        assert_eq!((quota.scheme, quota.spent_bytes, quota.used_up), (1, 24 << 20, 2));
     }
 }

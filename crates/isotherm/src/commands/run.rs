@@ -39,7 +39,7 @@ use assignments::AssignmentsFile;
 use config::Config;
 use indicatif::ProgressBar;
 use isotherm_heat::track::SampledExtent;
-use isotherm_heat::{Clock, Ns, Snapshot, TargetId};
+use isotherm_heat::{Clock, Ns, Snapshot, TargetHeat, TargetId};
 use isotherm_monitor::Monitor;
 use isotherm_schemes::bring_back::{BringBack, BringBackMachine, BroughtBack};
 use isotherm_schemes::collapse::{Collapse, CollapseMachine};
@@ -119,7 +119,7 @@ fn run(args: &RunArgs) -> Result<()> {
             generations,
             able: Able::of(&config),
             others_clear: BTreeMap::new(),
-            paged_out_at: clock::monotonic_ns(),
+            paging_out: PagingOut::default(),
             files: reclaim::Counting::default(),
             publisher,
             recorder,
@@ -310,6 +310,7 @@ fn watch(feeder: &mut Feeder<'_>, config: &mut Config, watching: &mut Watching, 
         watching.windows(left, signals.stop, &ProgressBar::hidden(), |monitor, mut snapshot| {
             feeder.feed(config.work.is_some(), monitor, &snapshot)?;
             feeder.note_others(&snapshot);
+            feeder.note_memory();
             feeder.page_out(monitor, &snapshot);
             feeder.migrate(monitor, &snapshot);
             feeder.split(monitor, &snapshot);
@@ -418,6 +419,13 @@ impl Able {
     }
 }
 
+/// The last window of paging out, and which process was the first in it.
+#[derive(Default)]
+struct PagingOut {
+    at: Ns,
+    turn: usize,
+}
+
 /// Feeds windows into the shared state.
 struct Feeder<'a> {
     args: &'a RunArgs,
@@ -430,8 +438,7 @@ struct Feeder<'a> {
     able: Able,
     /// When something else was last seen to clear accessed bits of a process.
     others_clear: BTreeMap<TargetId, Ns>,
-    /// The last window of paging out.
-    paged_out_at: Ns,
+    paging_out: PagingOut,
     /// Counts idle files.
     files: reclaim::Counting,
     publisher: Option<Publisher>,
@@ -542,12 +549,14 @@ impl Feeder<'_> {
         if !self.able.reclaims {
             return;
         }
-        self.note_memory();
         self.files.step((self.shared, &self.proc), monitor, snapshot, &self.others_clear);
     }
 
     /// For the watermarks and quotas of schemes.
     fn note_memory(&self) {
+        if !self.able.pages_out && !self.able.reclaims {
+            return;
+        }
         let memory = host::memory(&self.proc);
         lock(self.shared).note_memory(memory, clock::monotonic_ns());
     }
@@ -559,9 +568,11 @@ impl Feeder<'_> {
         let alive = || snapshot.targets.iter().filter(|t| !t.exited);
         let now = clock::monotonic_ns();
         let has_swap = self.args.dry_run || swap::is_there();
-        self.note_memory();
-        let window_ns = now.saturating_sub(std::mem::replace(&mut self.paged_out_at, now)).min(LONGEST_WINDOW_NS);
-        for target in alive() {
+        let window_ns = now.saturating_sub(std::mem::replace(&mut self.paging_out.at, now)).min(LONGEST_WINDOW_NS);
+        let targets: Vec<&TargetHeat> = alive().collect();
+        self.paging_out.turn = (self.paging_out.turn + 1) % targets.len().max(1);
+        // Where a quota is for many, each is the first in turn.
+        for &target in targets[self.paging_out.turn..].iter().chain(&targets[..self.paging_out.turn]) {
             let others_clear = self.others_clear.contains_key(&target.id);
             PageOutStep { shared: self.shared, target, window_ns, others_clear, has_swap }.take(monitor);
         }

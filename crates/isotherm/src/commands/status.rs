@@ -206,10 +206,11 @@ fn write_reclaim(of: &ReclaimStatus, out: &mut dyn Write) -> io::Result<()> {
 fn write_quota(quota: &QuotaStatus, out: &mut dyn Write) -> io::Result<()> {
     let (spent, allowed, size) = (Bytes(quota.spent_bytes), Bytes(quota.allowed_bytes), Bytes(quota.size_bytes));
     let every = human::duration(quota.every_ns);
-    write!(out, "scheme {}: {spent} of {allowed} have left in {every}", quota.scheme)?;
-    if allowed < size {
-        write!(out, " (at most {size})")?;
-    }
+    write!(
+        out,
+        "scheme {}: {spent} of {allowed} have left in this interval; at most {size} every {every}",
+        quota.scheme
+    )?;
     let measured = |pct: Option<f64>| pct.map_or_else(|| "unknown".to_owned(), |pct| format!("{pct:.2}%"));
     if let Some(goal) = quota.pressure_goal_pct {
         write!(out, "; pressure {}, goal {goal}%", measured(quota.pressure_pct))?;
