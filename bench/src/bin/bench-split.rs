@@ -3,16 +3,20 @@
 //!
 //! Beside it what the accessed bits of the huge pages say by themselves, which is all that a monitor knows that does not split: a huge page
 //! is in use if any of its pages is.
+//!
+//! The price is that of a busy server: a store of 2 GiB on every CPU, all of it on huge pages, in windows of equal length in which it is probed
+//! and in which it is not, by turns. A target that sleeps most of the time does not show it: what an access costs it varies by more than that.
 
 use anyhow::{Context, Result, ensure};
-use isotherm_bench::{Log, become_workload, collapsing::collapser, collapsing::id_of, median, spread, start, trials};
+use isotherm_bench::collapsing::{collapser, id_of};
+use isotherm_bench::{Log, become_workload, median, only, pages_that_fit, spread, start, start_server, trials};
 use isotherm_heat::Rng;
 use isotherm_schemes::collapse::COLLAPSE;
 use isotherm_schemes::{Budgets, Hint, HintQueue, Level, Origin, RetryScheduler, Step};
 use isotherm_sys::clock;
 use isotherm_sys::proc::Proc;
 use isotherm_units::PAGES_PER_PMD;
-use isotherm_workload::{Child, Index, Layout, Pattern};
+use isotherm_workload::{Child, Index, Layout, Pattern, Store};
 use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
@@ -20,48 +24,54 @@ use std::time::Duration;
 const S: u64 = 1_000_000_000;
 /// 512 MiB.
 const PAGES: usize = 128 << 10;
-/// How long the target is measured before and after its probes.
-const MEASURED: Duration = Duration::from_secs(8);
+/// How long the probes are watched, and the windows without them last.
+const WATCHED: Duration = Duration::from_secs(15);
+/// Windows with probes, and as many without.
+const PAIRS: usize = 10;
+/// Before each window: the caches of the store are as they were.
+const SETTLED: Duration = Duration::from_millis(300);
 
 fn main() -> Result<()> {
     become_workload()?;
     let mut log = Log::new("bench-split");
     let trials = trials(5);
-    let (mut ours, mut by_bits, mut slower) = (Vec::new(), Vec::new(), Vec::new());
-    log.line(format!(
-        "{:<34} {:>9} {:>16} {:>9} {:>11}",
-        "512 MiB on huge pages", "unused %", "by probes %", "by bits %", "slow-down %"
-    ));
+    if "shares".contains(&only()) {
+        shares(&mut log, trials)?;
+    }
+    if "returned".contains(&only()) {
+        let returned: Vec<f64> = (0..trials).map(|_| returned(&mut log)).collect::<Result<_>>()?;
+        log.result("returned_share", median(&returned));
+    }
+    if "price".contains(&only()) {
+        price(&mut log)?;
+    }
+    log.finish()
+}
+
+/// How far off the shares are, of targets with several layouts.
+fn shares(log: &mut Log, trials: usize) -> Result<()> {
+    let (mut ours, mut by_bits) = (Vec::new(), Vec::new());
+    log.line(format!("{:<34} {:>9} {:>16} {:>9}", "512 MiB on huge pages", "unused %", "by probes %", "by bits %"));
     for seed in 1..=trials as u64 {
         for layout in [Layout::Scattered, Layout::Spans] {
             let one = unused(seed, layout)?;
             log.line(format!(
-                "{:<34} {:>9.1} {:>8.1} +- {:>4.1} {:>9.1} {:>11.2}",
+                "{:<34} {:>9.1} {:>8.1} +- {:>4.1} {:>9.1}",
                 format!("{layout:?}, seed {seed}"),
                 one.truth * 100.0,
                 one.estimate * 100.0,
                 one.half_interval * 100.0,
-                one.by_bits * 100.0,
-                one.slowdown_pct
+                one.by_bits * 100.0
             ));
             ours.push((one.estimate - one.truth).abs() * 100.0);
             by_bits.push((one.by_bits - one.truth).abs() * 100.0);
-            slower.push(one.slowdown_pct);
         }
     }
-    log.line(format!(
-        "error in points: by probes {}, by bits {}; slow-down {} %",
-        spread(&ours),
-        spread(&by_bits),
-        spread(&slower)
-    ));
-    let returned: Vec<f64> = (0..trials).map(|_| returned(&mut log)).collect::<Result<_>>()?;
+    log.line(format!("error in points: by probes {}, by bits {}", spread(&ours), spread(&by_bits)));
     log.result("idle_share_error_points", median(&ours));
     log.result("idle_share_error_points_max", ours.iter().copied().fold(0.0, f64::max));
     log.result("by_bits_error_points", median(&by_bits));
-    log.result("returned_share", median(&returned));
-    log.result("target_slowdown_pct", median(&slower));
-    log.finish()
+    Ok(())
 }
 
 /// What was said of one target, and the truth. Shares are 0 to 1.
@@ -70,7 +80,6 @@ struct Unused {
     estimate: f64,
     half_interval: f64,
     by_bits: f64,
-    slowdown_pct: f64,
 }
 
 /// A target on huge pages of which a random part is accessed every 100 ms.
@@ -82,23 +91,57 @@ fn unused(seed: u64, layout: Layout) -> Result<Unused> {
     let hot = pattern.hot();
     let used_pmds = hot.chunks(PAGES_PER_PMD).filter(|pmd| pmd.iter().any(|hot| *hot)).count();
     let child = start(&pattern)?;
-    std::thread::sleep(MEASURED);
-    let began = clock::monotonic_ns();
+    std::thread::sleep(Duration::from_secs(1));
     let report = split(&child, "--dry-run")?;
-    let ended = clock::monotonic_ns();
-    std::thread::sleep(MEASURED);
-    let measured = u64::try_from(MEASURED.as_nanos())?;
-    let speed = |from, to| child.cpu_ns_per_access(from, to).context("the workload has not reported");
-    let (before, during, after) =
-        (speed(began - measured, began)?, speed(began, ended)?, speed(ended, ended + measured)?);
     let row = largest(&report)?;
     Ok(Unused {
         truth: 1.0 - hot.iter().filter(|hot| **hot).count() as f64 / PAGES as f64,
         estimate: number(&row["judged"]["unused"]["mean"])?,
         half_interval: number(&row["judged"]["unused"]["half_interval"])?,
         by_bits: 1.0 - used_pmds as f64 / (PAGES / PAGES_PER_PMD) as f64,
-        slowdown_pct: (during / f64::midpoint(before, after) - 1.0) * 100.0,
     })
+}
+
+/// The store's CPU time per operation in windows with probes and without, by turns. The probes are collapsed again at the end of each, so all
+/// windows begin alike.
+fn price(log: &mut Log) -> Result<()> {
+    let store = Store::on_every_cpu(pages_that_fit(2 << 18)?, 11)?;
+    let server = start_server(&store)?;
+    collapse_all(&server.child)?;
+    let per_operation = |from| {
+        let ns = server.child.cpu_ns_per_access(from, clock::monotonic_ns());
+        ns.context("the store has not reported")
+    };
+    let (mut ratios, mut probes) = (Vec::new(), Vec::new());
+    for pair in 0..PAIRS {
+        let (mut probed, mut alone) = (0.0, 0.0);
+        // A different one begins each time.
+        for turn in [pair % 2, 1 - pair % 2] {
+            std::thread::sleep(SETTLED);
+            let from = clock::monotonic_ns();
+            if turn == 0 {
+                let report = split(&server.child, "--dry-run")?;
+                probed = per_operation(from)?;
+                probes.push(number(&largest(&report)?["probes"])?);
+            } else {
+                std::thread::sleep(WATCHED);
+                alone = per_operation(from)?;
+            }
+        }
+        ratios.push(100.0 * (probed / alone - 1.0));
+    }
+    ratios.sort_by(f64::total_cmp);
+    // Of ten values, the second and the ninth hold the median with a probability of 97.9%.
+    let (low, high) = (ratios[1], ratios[PAIRS - 2]);
+    log.line(format!(
+        "store of {:.1} GiB, {} of its huge pages are probes: CPU time per operation {:+.2}%, 95% interval {low:+.2} to {high:+.2}",
+        store.pages as f64 / 262_144.0,
+        spread(&probes),
+        median(&ratios)
+    ));
+    log.result("target_slowdown_pct", median(&ratios));
+    log.result("target_slowdown_interval_pct", high - low);
+    Ok(())
 }
 
 /// The share of the zeros that are given back, of a heap that has grown by being made huge: one page in 16 is in use.
@@ -158,8 +201,8 @@ fn split(child: &Child, more: &str) -> Result<Value> {
     let isotherm = std::env::current_exe()?.with_file_name("isotherm");
     let journal = std::env::temp_dir().join(format!("isotherm-bench-split-{}", std::process::id()));
     let mut command = Command::new(&isotherm);
-    command.args(["split", "--idle", "4s", "-d", "15s", "--json", "-p", &child.pid().to_string(), "--journal"]);
-    command.arg(&journal).args(more.split_whitespace());
+    command.args(["split", "--idle", "4s", "--json", "-p", &child.pid().to_string(), "--journal"]);
+    command.arg(&journal).arg("-d").arg(format!("{}s", WATCHED.as_secs())).args(more.split_whitespace());
     let output = command.output().with_context(|| format!("run {}: has `make build` been run?", isotherm.display()))?;
     let _ = std::fs::remove_file(&journal);
     let error = String::from_utf8_lossy(&output.stderr);
