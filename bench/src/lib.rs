@@ -19,6 +19,7 @@ pub mod page;
 pub mod reading;
 pub mod regions;
 pub mod serving;
+pub mod turns;
 
 use anyhow::{Context, Result, ensure};
 use isotherm_heat::{Beside, Clock};

@@ -13,6 +13,7 @@
 
 use anyhow::{Context, Result};
 use isotherm_bench::collapsing::Collapsing;
+use isotherm_bench::turns::{Above, by_turns};
 use isotherm_bench::{
     BenchClock, Log, become_workload, in_own_thread, median, monitor_of, only, pages_that_fit, spread, start_server,
     trials,
@@ -31,11 +32,9 @@ const S: Ns = 1_000_000_000;
 const HOT_HZ: f64 = 1.0;
 /// Over which rates are taken.
 const WINDOW: Ns = 10 * S;
-const PAIRS: usize = 10;
 /// As of the keys of YCSB's workloads.
 const ZIPF: f64 = 0.99;
-/// Of a window of 5 s: the caches of the store are as they were before.
-const SETTLED: Duration = Duration::from_millis(300);
+/// Of a window of 5 s, after the store has settled.
 const SLICE: Duration = Duration::from_millis(4700);
 
 fn main() -> Result<()> {
@@ -162,8 +161,7 @@ fn first_minute(store: &Store, trial: usize) -> Result<Minute> {
 
 fn price(log: &mut Log, store: &Store) -> Result<()> {
     let server = started(store, 0)?;
-    let mut ratios = Vec::new();
-    let estimated = in_own_thread(|| {
+    let (above, estimated) = in_own_thread(|| {
         let mut monitor = monitor_of(vec![server.child.pid()], RealClock, Settings::default())?;
         let per_operation = |from: Ns| {
             let ns = server.child.cpu_ns_per_access(from, RealClock.now());
@@ -171,32 +169,25 @@ fn price(log: &mut Log, store: &Store) -> Result<()> {
         };
         // What is checked for the first time costs most, and only once.
         monitor.watch(monitor.now() + WINDOW, &AtomicBool::new(false))?;
-        for pair in 0..PAIRS {
-            let (mut watched, mut alone) = (0.0, 0.0);
-            // A different one begins each time.
-            for turn in [pair % 2, 1 - pair % 2] {
-                sleep(SETTLED);
-                let from = RealClock.now();
-                if turn == 0 {
-                    monitor.watch(from + u64::try_from(SLICE.as_nanos())?, &AtomicBool::new(false))?;
-                    watched = per_operation(from)?;
-                } else {
-                    sleep(SLICE);
-                    alone = per_operation(from)?;
-                }
-            }
-            ratios.push(100.0 * (watched / alone - 1.0));
-        }
-        Ok(monitor.cost(monitor.now()).slowdown_pct)
+        let slice_ns = u64::try_from(SLICE.as_nanos())?;
+        let watched = || {
+            let from = RealClock.now();
+            monitor.watch(from + slice_ns, &AtomicBool::new(false))?;
+            per_operation(from)
+        };
+        let alone = || {
+            let from = RealClock.now();
+            sleep(SLICE);
+            per_operation(from)
+        };
+        let above = by_turns(watched, alone)?;
+        Ok((above, monitor.cost(monitor.now()).slowdown_pct))
     })?;
-    ratios.sort_by(f64::total_cmp);
-    // Of ten values, the second and the ninth hold the median with a probability of 97.9%.
-    let (low, high) = (ratios[1], ratios[PAIRS - 2]);
+    let Above { median, low, high } = above;
     log.line(format!(
-        "CPU time per operation, watched and not: {:+.2}%, 95% interval {low:+.2} to {high:+.2}; estimated {estimated:.2}%",
-        median(&ratios)
+        "CPU time per operation, watched and not: {median:+.2}%, 95% interval {low:+.2} to {high:+.2}; estimated {estimated:.2}%"
     ));
-    log.result("slowdown_measured_pct", median(&ratios));
+    log.result("slowdown_measured_pct", median);
     log.result("slowdown_interval_pct", high - low);
     log.result("slowdown_estimated_pct", estimated);
     Ok(())

@@ -9,6 +9,7 @@
 
 use anyhow::{Context, Result, ensure};
 use isotherm_bench::collapsing::{collapser, id_of};
+use isotherm_bench::turns::{Above, by_turns};
 use isotherm_bench::{Log, become_workload, median, only, pages_that_fit, spread, start, start_server, trials};
 use isotherm_heat::Rng;
 use isotherm_schemes::collapse::COLLAPSE;
@@ -26,10 +27,6 @@ const S: u64 = 1_000_000_000;
 const PAGES: usize = 128 << 10;
 /// How long the probes are watched, and the windows without them last.
 const WATCHED: Duration = Duration::from_secs(15);
-/// Windows with probes, and as many without.
-const PAIRS: usize = 10;
-/// Before each window: the caches of the store are as they were.
-const SETTLED: Duration = Duration::from_millis(300);
 
 fn main() -> Result<()> {
     become_workload()?;
@@ -112,34 +109,26 @@ fn price(log: &mut Log) -> Result<()> {
         let ns = server.child.cpu_ns_per_access(from, clock::monotonic_ns());
         ns.context("the store has not reported")
     };
-    let (mut ratios, mut probes) = (Vec::new(), Vec::new());
-    for pair in 0..PAIRS {
-        let (mut probed, mut alone) = (0.0, 0.0);
-        // A different one begins each time.
-        for turn in [pair % 2, 1 - pair % 2] {
-            std::thread::sleep(SETTLED);
-            let from = clock::monotonic_ns();
-            if turn == 0 {
-                let report = split(&server.child, "--dry-run")?;
-                probed = per_operation(from)?;
-                probes.push(number(&largest(&report)?["probes"])?);
-            } else {
-                std::thread::sleep(WATCHED);
-                alone = per_operation(from)?;
-            }
-        }
-        ratios.push(100.0 * (probed / alone - 1.0));
-    }
-    ratios.sort_by(f64::total_cmp);
-    // Of ten values, the second and the ninth hold the median with a probability of 97.9%.
-    let (low, high) = (ratios[1], ratios[PAIRS - 2]);
+    let mut probes = Vec::new();
+    let probed = || {
+        let from = clock::monotonic_ns();
+        let report = split(&server.child, "--dry-run")?;
+        let cost = per_operation(from)?;
+        probes.push(number(&largest(&report)?["probes"])?);
+        Ok(cost)
+    };
+    let alone = || {
+        let from = clock::monotonic_ns();
+        std::thread::sleep(WATCHED);
+        per_operation(from)
+    };
+    let Above { median, low, high } = by_turns(probed, alone)?;
     log.line(format!(
-        "store of {:.1} GiB, {} of its huge pages are probes: CPU time per operation {:+.2}%, 95% interval {low:+.2} to {high:+.2}",
+        "store of {:.1} GiB, {} of its huge pages are probes: CPU time per operation {median:+.2}%, 95% interval {low:+.2} to {high:+.2}",
         store.pages as f64 / 262_144.0,
-        spread(&probes),
-        median(&ratios)
+        spread(&probes)
     ));
-    log.result("target_slowdown_pct", median(&ratios));
+    log.result("target_slowdown_pct", median);
     log.result("target_slowdown_interval_pct", high - low);
     Ok(())
 }

@@ -98,6 +98,11 @@ impl Interval {
         self.0 >= FIRST
     }
 
+    /// Whether it is known to be [`Interval::HOT`] or shorter.
+    pub const fn is_hot(self) -> bool {
+        self.is_measured() && self.0 <= Interval::HOT.0
+    }
+
     /// The byte itself: 0 absent, 1 unmeasured, from 2 on the scale. This is what recordings store.
     pub const fn code(self) -> u8 {
         self.0

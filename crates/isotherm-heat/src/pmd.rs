@@ -341,10 +341,8 @@ impl PageHeat {
         is_reached.then(|| Sketch::new(self.present.count(), accessed, octaves))
     }
 
-    /// Of the pages that are not cleared: how many are known to be touched at least every `within`, and how many are
-    /// not measured.
-    pub fn expected_retouches(&self, within: Ns) -> (u32, u32) {
-        let bound = Interval::from_ns(within);
+    /// Of the pages that are not cleared: how many have the interval `bound` or a shorter one, and how many are not measured.
+    pub fn expected_retouches(&self, bound: Interval) -> (u32, u32) {
         let mut counts = (0, 0);
         for page in self.uncleared().iter() {
             let interval = self.intervals[page];
@@ -361,7 +359,7 @@ impl PageHeat {
         let idle = self.idle_codes(self.last_read)[newest];
         let has_cooled = |page: &usize| {
             let known = self.intervals[*page];
-            self.epoch(*page) == newest && known.is_measured() && known <= Interval::HOT && idle >= known.extrapolated()
+            self.epoch(*page) == newest && known.is_hot() && idle >= known.extrapolated()
         };
         u32::try_from(self.cleared.iter().filter(has_cooled).count()).unwrap_or(u32::MAX)
     }

@@ -8,9 +8,6 @@ use crate::uniform::{HugeHeat, UntouchedHeat};
 use crate::{Histogram, Interval, Mask};
 use isotherm_units::PAGES_PER_PMD;
 
-/// That of [`Interval::HOT`].
-const HOT_NS: Ns = 1_000_000_000;
-
 /// The heat of a huge range, by what maps it.
 #[derive(Clone, Debug)]
 pub enum PmdHeat {
@@ -190,8 +187,8 @@ impl PmdHeat {
         match self {
             PmdHeat::Huge(huge) => 512 * u32::from(!huge.is_cleared() && huge.was_hot()),
             PmdHeat::Untouched(_) => 0,
-            PmdHeat::Pages(pages) => pages.expected_retouches(HOT_NS).0,
-            PmdHeat::Packed(packed) => packed.uncleared_within(Interval::HOT),
+            PmdHeat::Pages(pages) => pages.expected_retouches(Interval::HOT).0,
+            PmdHeat::Packed(packed) => packed.expected_retouches(Interval::HOT).0,
         }
     }
 
@@ -220,11 +217,12 @@ impl PmdHeat {
     /// Of the pages that are not cleared: how many are expected to be touched again within [`HORIZON`], and of how many
     /// nothing is known.
     pub(crate) fn expected(&self) -> (u32, u32) {
+        let bound = Interval::from_ns(HORIZON);
         match self {
             PmdHeat::Huge(_) => (1, 0),
             PmdHeat::Untouched(untouched) => (0, if untouched.is_cleared() { 0 } else { 512 }),
-            PmdHeat::Pages(pages) => pages.expected_retouches(HORIZON),
-            PmdHeat::Packed(packed) => packed.unpack().expected_retouches(HORIZON),
+            PmdHeat::Pages(pages) => pages.expected_retouches(bound),
+            PmdHeat::Packed(packed) => packed.expected_retouches(bound),
         }
     }
 }

@@ -72,8 +72,7 @@ impl Region {
     /// Measured pages that are accessed at least once a second. Where they were not counted, the mean interval stands
     /// for all pages: all of them or none.
     pub fn hot(&self) -> u64 {
-        let is_hot = self.interval.is_measured() && self.interval <= Interval::HOT;
-        let by_mean = if is_hot { self.measured_pages } else { 0 };
+        let by_mean = if self.interval.is_hot() { self.measured_pages } else { 0 };
         self.hot_pages.map_or(by_mean, |pages| pages.min(self.measured_pages))
     }
 

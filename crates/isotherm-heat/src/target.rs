@@ -83,6 +83,19 @@ pub(crate) struct Entry {
 
 const _: () = assert!(size_of::<Entry>() <= 32);
 
+impl Entry {
+    /// Whether this read is the first to show that much of it has cooled down.
+    fn turns_out_cooled(&mut self) -> bool {
+        // Before that, no page counts as idle.
+        let is_late = FIRST_READ << self.timing.step() >= MIN_IDLE;
+        let has_cooled = is_late && self.timing.looks() && self.heat.has_cooled();
+        if has_cooled {
+            self.timing.set_hot(false);
+        }
+        has_cooled
+    }
+}
+
 /// Parameters of a target's monitoring that can be changed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Watch {
@@ -242,8 +255,11 @@ impl Target {
             }
             return self.insert(pmd, bits, Rank::Changed);
         };
+        let has_cooled = entry.turns_out_cooled();
         self.account(pmd, found);
-        self.note_cooled(now, pmd);
+        if has_cooled {
+            self.check_around_cooled(now, pmd);
+        }
         self.plan_after_read(now, pmd, found);
         if self.unchecked > 0 {
             self.note_first_check(now, pmd);
@@ -290,15 +306,8 @@ impl Target {
         }
     }
 
-    /// If it has turned out that much of `pmd` has cooled down, what is hot around it is checked at once: most probably that has, too.
-    fn note_cooled(&mut self, now: Ns, pmd: PmdNo) {
-        let Some(entry) = self.pmds.get_mut(pmd) else { return };
-        // Before that, no page counts as idle.
-        let is_late = FIRST_READ << entry.timing.step() >= MIN_IDLE;
-        if !is_late || !entry.timing.looks() || !entry.heat.has_cooled() {
-            return;
-        }
-        entry.timing.set_hot(false);
+    /// Much of `pmd` has cooled down. What is hot around it is checked at once: most probably that has, too.
+    fn check_around_cooled(&mut self, now: Ns, pmd: PmdNo) {
         let around = PmdNo(pmd.0.saturating_sub(AROUND_COOLED))..PmdNo(pmd.0 + AROUND_COOLED + 1);
         let is_hot = |(of, entry): &(PmdNo, &Entry)| {
             let t = &entry.timing;

@@ -144,7 +144,7 @@ impl HugeHeat {
 
     /// Whether it was hot when it was last seen accessed.
     pub(crate) fn was_hot(&self) -> bool {
-        self.interval.is_measured() && self.interval <= Interval::HOT
+        self.interval.is_hot()
     }
 
     /// Whether it was hot, is cleared, and has been idle for so long that it is not any more.

@@ -244,7 +244,7 @@ impl Advisor {
                     point.limit += limit.unwrap_or_default().max(0).cast_unsigned();
                     point.is_unlimited |= limit.is_none();
                 }
-                Table::Heat if code().is_measured() && code() <= Interval::HOT => {
+                Table::Heat if code().is_hot() => {
                     of.hot_small_pages += number("pages").saturating_sub(number("huge_pages"));
                 }
                 Table::Idle if is_old() => of.idle_pages += number("pages"),

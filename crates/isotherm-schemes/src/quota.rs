@@ -165,11 +165,6 @@ impl Spending {
         }
     }
 
-    /// What is kept to.
-    pub fn quota(&self) -> Quota {
-        self.quota
-    }
-
     /// Takes in the state of the host. Begins a new interval when it is time.
     pub fn note(&mut self, host: HostMemory, now: Ns) {
         self.host = host;

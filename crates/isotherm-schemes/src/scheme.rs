@@ -304,9 +304,18 @@ pub struct Actions {
     /// Huge pages of it are split.
     pub splits: Option<splitter::Limits>,
     /// Idle files of its cgroup leave, while free memory is between the watermarks, if there are any.
-    pub reclaims: Option<(Limits, Option<Watermarks>)>,
-    /// The scheme that says so, by its place in the table.
-    pub reclaims_by: usize,
+    pub reclaims: Option<ReclaimScheme>,
+}
+
+/// The scheme that takes idle files of a cgroup.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ReclaimScheme {
+    /// Its limits.
+    pub limits: Limits,
+    /// It is active while free memory is between these.
+    pub watermarks: Option<Watermarks>,
+    /// Its place in the table.
+    pub place: usize,
 }
 
 impl Actions {
@@ -323,8 +332,8 @@ impl Actions {
                     (actions.pages_out, actions.watermarks, actions.pages_out_by) = (Some(limits), marks, place);
                 }
                 Does::BringBack => actions.brings_back = true,
-                Does::Reclaim(limits, marks) if actions.reclaims.is_none() => {
-                    (actions.reclaims, actions.reclaims_by) = (Some((limits, marks)), place);
+                Does::Reclaim(limits, watermarks) if actions.reclaims.is_none() => {
+                    actions.reclaims = Some(ReclaimScheme { limits, watermarks, place });
                 }
                 Does::Split(limits) if actions.splits.is_none() => actions.splits = Some(limits),
                 Does::Promote(ns) if hot_ns.is_none() => hot_ns = Some(ns),

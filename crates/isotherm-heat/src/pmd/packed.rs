@@ -138,12 +138,14 @@ impl PackedHeat {
         self.pages(State::is_uncleared)
     }
 
-    /// How many of the pages that are not cleared have this interval or a shorter one.
-    pub(crate) fn uncleared_within(&self, interval: Interval) -> u32 {
-        let states = self.states().enumerate();
-        let is_within =
-            |state: &State| state.is_uncleared() && state.interval().is_measured() && state.interval() <= interval;
-        states.filter(|(_, state)| is_within(state)).map(|(number, _)| self.pages_in(number).count()).sum()
+    /// As [`PageHeat::expected_retouches`], without unpacking.
+    pub(crate) fn expected_retouches(&self, bound: Interval) -> (u32, u32) {
+        let uncleared = self.states().enumerate().filter(|(_, state)| state.is_uncleared());
+        uncleared.fold((0, 0), |(within, unmeasured), (number, state)| match state.interval() {
+            interval if !interval.is_measured() => (within, unmeasured + self.pages_in(number).count()),
+            interval if interval <= bound => (within + self.pages_in(number).count(), unmeasured),
+            _ => (within, unmeasured),
+        })
     }
 
     /// When it was cleared last.
@@ -247,7 +249,7 @@ mod tests {
     fn answers(heat: &PageHeat, now: Ns) -> impl PartialEq + std::fmt::Debug + use<> {
         let mut runs = Vec::new();
         heat.runs(now, &mut runs);
-        (runs, heat.sketch(), heat.expected_retouches(1_000_000_000), heat.present(), heat.cleared())
+        (runs, heat.sketch(), heat.expected_retouches(Interval::HOT), heat.present(), heat.cleared())
     }
 
     /// Random histories, with the pages packed after each step and not.
@@ -287,6 +289,10 @@ mod tests {
                 let Some(packed) = PackedHeat::of(&same) else { continue };
                 assert_eq!((packed.present(), packed.pages(State::is_cleared)), (heat.present(), heat.cleared()));
                 assert_eq!(packed.uncleared(), heat.uncleared());
+                assert_eq!(packed.cleared_at(), heat.cleared_at());
+                for bound in [Interval::SHORTEST, Interval::HOT, Interval::LONGEST] {
+                    assert_eq!(packed.expected_retouches(bound), heat.expected_retouches(bound), "seed {seed}");
+                }
                 assert_eq!(packed.has_cleared(), !heat.cleared().is_empty());
                 assert_eq!(packed.has_uncleared(), !heat.uncleared().is_empty());
                 same = packed.unpack();

@@ -181,11 +181,16 @@ fn watermarks(written: &Value) -> Option<Watermarks> {
     (written["metric"].as_str()? == "free_mem_rate").then_some(())?;
     // As text "50 %", or as a number of thousandths.
     let pct = |key: &str| match &written[key] {
-        Value::String(text) => text.trim().strip_suffix('%')?.trim().parse::<f64>().ok(),
+        Value::String(text) => percent_text(text),
         other => Some(other.as_f64()? / 10.0),
     };
     Some(Watermarks { high: pct("high_permil")?, mid: pct("mid_permil")?, low: pct("low_permil")? })
         .filter(|marks| marks.fault().is_none())
+}
+
+/// As "50 %".
+fn percent_text(text: &str) -> Option<f64> {
+    text.trim().strip_suffix('%')?.trim().parse().ok()
 }
 
 /// The age of memory without accesses.

@@ -3,7 +3,7 @@
 //! DAMON charges what it tries, and counts in the kernel; here what has left is charged. Its sizes are powers of 1,024 whatever the unit is
 //! called. A goal of it is a number: microseconds of pressure in the interval of the quota, or ten-thousandths of the memory of a node.
 
-use super::{has_value, time};
+use super::{has_value, percent_text, time};
 use crate::budgets::Budgets;
 use crate::quota::{Goal, Quota, WrittenQuota};
 use isotherm_units::PMD_SIZE;
@@ -27,7 +27,7 @@ pub(super) fn read(quotas: &Value, notes: &mut Vec<String>) -> (Option<WrittenQu
         notes.push("the quota is lost: it has no interval that could be read".to_owned());
         return (None, None);
     };
-    let given = if has_value(size) { bytes(size) } else { Some(most_in(every)) };
+    let given = if has_value(size) { bytes(size) } else { Some(bytes_served_in(every)) };
     let Some(size_bytes) = given else {
         notes.push(format!("the quota is lost: {size} is no size"));
         return (None, None);
@@ -50,7 +50,7 @@ pub(super) fn read(quotas: &Value, notes: &mut Vec<String>) -> (Option<WrittenQu
 }
 
 /// What is served at the default budgets.
-fn most_in(every: Duration) -> u64 {
+fn bytes_served_in(every: Duration) -> u64 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; saturates")]
     let bytes = (Budgets::default().per_second * PMD_SIZE as f64 * every.as_secs_f64()) as u64;
     bytes.max(PMD_SIZE)
@@ -101,8 +101,10 @@ fn micros(value: &Value) -> Option<f64> {
 
 /// Ten-thousandths, or a text like "20 %"; in percent.
 fn percent(value: &Value) -> Option<f64> {
-    let of_text = || value.as_str()?.trim().strip_suffix('%')?.trim().parse::<f64>().ok();
-    number(value).map(|bp| bp / 100.0).or_else(of_text).filter(|pct| *pct > 0.0 && *pct <= 100.0)
+    number(value)
+        .map(|bp| bp / 100.0)
+        .or_else(|| percent_text(value.as_str()?))
+        .filter(|pct| *pct > 0.0 && *pct <= 100.0)
 }
 
 /// Milliseconds, or a time with a unit.

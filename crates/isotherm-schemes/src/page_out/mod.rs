@@ -79,7 +79,7 @@ impl IdlePages {
     }
 
     /// The idle pages of a huge range, and when they were read.
-    fn of(&self, process: TargetId, pmd: PmdNo) -> (Mask, Ns) {
+    pub(crate) fn of(&self, process: TargetId, pmd: PmdNo) -> (Mask, Ns) {
         let known = |idle: &Idle| (idle.pages.get(&pmd).copied().unwrap_or(Mask::NONE), idle.at);
         self.lock().idle.get(&process).map_or((Mask::NONE, 0), known)
     }

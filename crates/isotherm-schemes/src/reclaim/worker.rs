@@ -162,7 +162,8 @@ mod tests {
     use crate::machine::HostState;
     use crate::page_out::brake::Limits;
     use crate::reclaim::reclaimer::Found;
-    use crate::state::{ReclaimScheme, State};
+    use crate::scheme::ReclaimScheme;
+    use crate::state::State;
     use isotherm_sys::proc::{CgroupKind, ReclaimCounts};
     use std::io;
     use std::path::PathBuf;

@@ -13,7 +13,6 @@ mod split;
 mod status;
 mod worker;
 
-pub use reclaim::ReclaimScheme;
 pub use status::{HintStatus, SampledStatus, SandboxStatus, Status, TargetStatus, Totals};
 pub use worker::SharedWorker;
 

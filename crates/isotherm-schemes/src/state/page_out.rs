@@ -14,7 +14,6 @@ use crate::queue::{ActionId, Hint, Origin};
 use crate::split::rejoin::REJOIN;
 use isotherm_heat::{Ns, TargetId};
 use isotherm_units::PmdNo;
-use std::collections::BTreeMap;
 
 /// How long a huge range gets no hint after one to page out. The next of its pages may be idle for long enough soon.
 pub(super) fn rest_after(outcome: Outcome) -> Ns {
@@ -156,7 +155,6 @@ impl State {
     /// Hints what is still idle of the huge ranges that were chosen. Pages of others do not leave from now on.
     pub fn hint_idle(&mut self, window: &IdleWindow<'_>, now: Ns) {
         let (planned, pages) = page_out::plan(window, now);
-        let idle: BTreeMap<PmdNo, u32> = pages.iter().map(|(pmd, pages)| (*pmd, pages.count())).collect();
         self.idle.replace(window.id, pages, now);
         let collapse_first = self.collapse_first(window.id);
         let mut without_room = Vec::new();
@@ -165,7 +163,7 @@ impl State {
             if self.is_probe(hint.process, hint.pmd) {
                 continue;
             }
-            if !self.reserve(hint.process, hint.pmd, idle.get(&hint.pmd).copied().unwrap_or_default()) {
+            if !self.reserve(hint.process, hint.pmd) {
                 without_room.push(hint.pmd);
                 continue;
             }

@@ -61,12 +61,14 @@ impl State {
         Some(left)
     }
 
-    /// Sets pages of a huge range aside that is to be hinted. False if its quota has no room for it.
-    pub(super) fn reserve(&mut self, process: TargetId, pmd: PmdNo, pages: u32) -> bool {
+    /// Sets the idle pages of a huge range aside that is to be hinted. False if its quota has no room for it.
+    pub(super) fn reserve(&mut self, process: TargetId, pmd: PmdNo) -> bool {
         if self.retry.is_deferred(process, pmd) {
             return true;
         }
-        self.account_of(process).is_none_or(|account| account.reserve(process, pmd, pages))
+        let idle = self.idle.clone();
+        let pages = || idle.of(process, pmd).0.count();
+        self.account_of(process).is_none_or(|account| account.reserve(process, pmd, pages()))
     }
 
     /// A huge range is not hinted any more, or waits. Its hint may be of a scheme that is not in force any more. Returns the pages that were set aside.
@@ -81,10 +83,9 @@ impl State {
 
     /// Pages of a huge range have left. They are of the account that has set them aside: other schemes may be in force by now.
     pub(super) fn spend(&mut self, process: TargetId, pmd: PmdNo, pages: u64) {
-        let aside = self.quotas.values_mut().find(|account| account.has_reserved(process, pmd));
-        if let Some(account) = aside {
-            account.spend(pages);
-        } else if let Some(account) = self.account_of(process) {
+        let aside = self.quotas.iter().find(|(_, account)| account.has_reserved(process, pmd)).map(|(place, _)| *place);
+        let place = aside.or_else(|| Some(self.actions.get(&process)?.pages_out_by));
+        if let Some(account) = place.and_then(|place| self.quotas.get_mut(&place)) {
             account.spend(pages);
         }
     }

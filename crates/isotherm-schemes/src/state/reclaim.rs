@@ -4,9 +4,9 @@
 
 use super::State;
 use crate::budgets::{Budgets, Wait};
-use crate::page_out::brake::Limits;
 use crate::page_out::watermarks::Watermarks;
 use crate::reclaim::reclaimer::{Found, ReclaimStatus, Reclaimer, Taken};
+use crate::scheme::ReclaimScheme;
 use isotherm_heat::{Ns, TargetId};
 use isotherm_sys::proc::{Cgroup, ReclaimCounts};
 use isotherm_units::Bytes;
@@ -22,17 +22,6 @@ struct Kept {
     reclaimer: Reclaimer,
     /// The scheme that says so, by its place in the table. Of other schemes than before it is not known until the next count.
     scheme: Option<usize>,
-}
-
-/// The scheme that takes idle files of a cgroup.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ReclaimScheme {
-    /// Its limits.
-    pub limits: Limits,
-    /// It is active while free memory is between these.
-    pub watermarks: Option<Watermarks>,
-    /// Its place in the table.
-    pub place: usize,
 }
 
 /// Cgroups by path.
@@ -67,9 +56,7 @@ impl State {
 
     /// The scheme that takes idle files of this process's cgroup, if one does.
     pub fn reclaims(&self, process: TargetId) -> Option<ReclaimScheme> {
-        let actions = self.actions.get(&process)?;
-        let (limits, watermarks) = actions.reclaims?;
-        Some(ReclaimScheme { limits, watermarks, place: actions.reclaims_by })
+        self.actions.get(&process)?.reclaims
     }
 
     /// The age from which on files of a cgroup are idle at present.
@@ -158,6 +145,7 @@ impl State {
 mod tests {
     use super::*;
     use crate::collapse::Rules;
+    use crate::page_out::brake::Limits;
     use crate::quota::HostMemory;
     use isotherm_sys::proc::CgroupKind;
     use std::path::PathBuf;
