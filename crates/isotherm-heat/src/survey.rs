@@ -18,6 +18,8 @@ use isotherm_units::PmdNo;
 const MOST: usize = 1024;
 /// The shortest stretch: this many huge ranges are cleared in one piece.
 pub(crate) const STRETCH: usize = 8;
+/// In a large target, one in so many of the survey goes before the edges, the others after them.
+const COARSE: usize = 4;
 /// A stretch with an edge in it is cut into this many parts, until they are that short.
 const CUTS: usize = 8;
 /// Fewer accessed pages than this part of a huge range, or more than all but this part, count as none and as all.
@@ -25,7 +27,8 @@ const FEW: u32 = 16;
 /// Pages accessed at intervals within this many octaves are alike.
 const LIKE_OCTAVES: f64 = 2.5;
 
-/// With more unchecked huge ranges than this, all others wait for the survey: 4 GiB, which the credit of a small budget covers.
+/// With more unchecked huge ranges than this, the survey has two parts, and all others wait for it: 4 GiB, which the credit of a small
+/// budget covers.
 const LARGE: usize = 2048;
 /// Until the first check of a huge range of the survey, or at an edge, shows whether it is idle.
 const SETTLES: Ns = 1_300_000_000;
@@ -43,13 +46,15 @@ pub(crate) enum Rank {
     Edge,
     /// Near a huge range with accessed and idle pages.
     Mixed,
+    /// The second part of the survey.
+    Finer,
     /// Anything else.
     Rest,
 }
 
 impl Rank {
     /// All of them, the most urgent first.
-    pub const ALL: [Rank; 5] = [Rank::Changed, Rank::Survey, Rank::Edge, Rank::Mixed, Rank::Rest];
+    pub const ALL: [Rank; 6] = [Rank::Changed, Rank::Survey, Rank::Edge, Rank::Mixed, Rank::Finer, Rank::Rest];
 }
 
 /// What the first check of a huge range has shown.
@@ -92,8 +97,8 @@ impl Sketch {
 }
 
 /// The huge ranges of `fresh` (sorted) that are checked first: the first and the last, and one of each stretch, at a place
-/// in it that `draw` chooses (a number below its argument). Sorted.
-pub(crate) fn choose(fresh: &[PmdNo], mut draw: impl FnMut(u64) -> u64) -> Vec<PmdNo> {
+/// in it that `draw` chooses (a number below its argument). Sorted, each with the part of the survey to which it belongs.
+pub(crate) fn choose(fresh: &[PmdNo], mut draw: impl FnMut(u64) -> u64) -> Vec<(PmdNo, Rank)> {
     let stretch = fresh.len().div_ceil(MOST).max(STRETCH);
     let mut chosen: Vec<PmdNo> = Vec::with_capacity(fresh.len() / stretch + 2);
     chosen.extend(fresh.first());
@@ -103,7 +108,10 @@ pub(crate) fn choose(fresh: &[PmdNo], mut draw: impl FnMut(u64) -> u64) -> Vec<P
     }
     chosen.extend(fresh.last());
     chosen.dedup();
-    chosen
+    let (last, has_parts) = (chosen.len().saturating_sub(1), fresh.len() > LARGE);
+    let is_finer = |index: usize| has_parts && index % COARSE != 0 && index != last;
+    let ranks = (0..).map(|index| if is_finer(index) { Rank::Finer } else { Rank::Survey });
+    chosen.into_iter().zip(ranks).collect()
 }
 
 /// What is assumed of the huge ranges from one up to, and without, `until`.
@@ -118,7 +126,7 @@ pub(crate) struct Between {
 #[derive(Debug)]
 pub(crate) struct Survey {
     known: PmdMap<Sketch>,
-    /// Until when [`Rank::Rest`] waits, and until when at the latest. `None` before the survey of a large target begins.
+    /// Until when [`Rank::Finer`] and [`Rank::Rest`] wait, and until when at the latest. `None` before the survey of a large target begins.
     rest_waits: Option<(Ns, Ns)>,
 }
 
@@ -177,7 +185,7 @@ impl Survey {
     /// Whether a huge range of this rank waits for the survey. What the survey shows to be idle needs two reads instead of eight,
     /// and edges need the budget first.
     pub fn defers(&self, now: Ns, rank: Rank) -> bool {
-        rank == Rank::Rest && self.rest_waits.is_some_and(|(until, _)| now < until)
+        rank >= Rank::Finer && self.rest_waits.is_some_and(|(until, _)| now < until)
     }
 
     /// Whether the first check of `pmd` is done.
@@ -246,13 +254,21 @@ mod tests {
         let mut rng = Rng::new(3);
         for len in [0_u64, 1, 2, 8, 9, 64, 7168, 1 << 19] {
             let fresh = pmds((0..len).map(|n| 3 * n));
-            let chosen = choose(&fresh, |n| rng.below(n));
+            let ranked = choose(&fresh, |n| rng.below(n));
+            let chosen: Vec<PmdNo> = ranked.iter().map(|(pmd, _)| *pmd).collect();
             assert!(chosen.is_sorted_by(|a, b| a < b) && chosen.iter().all(|p| p.0 % 3 == 0));
             assert_eq!((chosen.first(), chosen.last()), (fresh.first(), fresh.last()));
             let stretch = len.div_ceil(1024).max(8);
             assert!(chosen.len() as u64 <= len.div_ceil(stretch) + 2, "{len}: {}", chosen.len());
             // One of each stretch, so that two neighbours are less than two stretches apart.
             assert!(chosen.windows(2).all(|two| two[1].0 - two[0].0 < 6 * stretch), "{len}");
+            // Of a large target, a quarter of them first, and both ends are among them.
+            let coarse: Vec<PmdNo> =
+                ranked.iter().filter(|(_, rank)| *rank == Rank::Survey).map(|(pmd, _)| *pmd).collect();
+            let expected = if len > LARGE as u64 { (chosen.len() - 1).div_ceil(COARSE) + 1 } else { chosen.len() };
+            assert_eq!(coarse.len(), expected, "{len}");
+            assert_eq!((coarse.first(), coarse.last()), (fresh.first(), fresh.last()));
+            assert!(coarse.windows(2).all(|two| two[1].0 - two[0].0 < 3 * 5 * stretch), "{len}");
         }
     }
 
@@ -339,7 +355,7 @@ mod tests {
         survey.begin(0, Rank::Survey, LARGE + 1);
         survey.begin(30 * MS, Rank::Survey, LARGE);
         assert_eq!([0, 1329, 1330].map(|ms| survey.defers(ms * MS, Rank::Rest)), [true, true, false]);
-        assert!(!survey.defers(0, Rank::Edge) && !survey.defers(0, Rank::Mixed));
+        assert!(!survey.defers(0, Rank::Edge) && !survey.defers(0, Rank::Mixed) && survey.defers(0, Rank::Finer));
         survey.begin(1400 * MS, Rank::Edge, LARGE);
         survey.begin(1500 * MS, Rank::Rest, LARGE);
         assert_eq!([2699, 2700].map(|ms| survey.defers(ms * MS, Rank::Rest)), [true, false]);

@@ -143,7 +143,7 @@ pub struct Target {
     first: Queue<(Rank, u32, PmdNo)>,
     survey: Survey,
     /// Huge ranges that are new and belong to the survey. Sorted.
-    surveyed: Vec<PmdNo>,
+    surveyed: Vec<(PmdNo, Rank)>,
     slowdown: Shares,
     /// Sum of the huge ranges' reservations.
     reserved: u64,
@@ -243,8 +243,8 @@ impl Target {
     /// Takes in a read of one huge range.
     pub fn read(&mut self, now: Ns, pmd: PmdNo, bits: PmdBits) {
         let Some(entry) = self.pmds.get_mut(pmd) else {
-            let rank = if self.surveyed.binary_search(&pmd).is_ok() { Rank::Survey } else { Rank::Rest };
-            return self.insert(pmd, bits, rank);
+            let in_survey = self.surveyed.binary_search_by_key(&pmd, |(pmd, _)| *pmd);
+            return self.insert(pmd, bits, in_survey.map_or(Rank::Rest, |index| self.surveyed[index].1));
         };
         let Some(found) = entry.heat.read(now, bits) else {
             // Collapsed, split or unmapped since: what was known of the old shape does not hold for the new one.
