@@ -3,6 +3,10 @@
 //! Pure: the same facts always give the same findings, in the same order, one for each thing in any state. A thing is
 //! present if all its needs are met, absent if one certainly is not, and unknown otherwise. An unknown thing is worth a
 //! try. A restriction (such as "own processes only") is in the detail and does not change the state.
+//!
+//! What leaving memory needs is in [`reclaim`].
+
+mod reclaim;
 
 use crate::cache::{Doubt, MemorySideCache};
 use crate::facts::HostFacts;
@@ -91,7 +95,9 @@ pub fn assess(facts: &HostFacts) -> Vec<Finding> {
         mglru_aging(facts),
         thp(facts),
         collapse(facts),
-        reclaim(facts),
+        reclaim::processes(facts),
+        reclaim::cgroups(facts),
+        reclaim::psi(facts),
         memory_side_cache(facts),
         shuffle(facts),
         numa(facts),
@@ -394,20 +400,6 @@ fn collapse(facts: &HostFacts) -> Finding {
     };
     let detail = format!("process_madvise(MADV_COLLAPSE); {}{setting}", reach(facts, &[Cap::SysPtrace]));
     by_needs(Area::Memory, "collapse", &needs, detail)
-}
-
-/// What `isotherm reclaim` needs, beside a source that shows pages.
-fn reclaim(facts: &HostFacts) -> Finding {
-    let swap = facts.swap.map(|swap| swap.0 > 0);
-    let [kernel, advice, cap] = advising(facts);
-    let needs =
-        [kernel, advice, cap, Need::new(swap, "swap", "add swap (zram, a file, a partition) with mkswap and swapon")];
-    let detail = format!(
-        "process_madvise(MADV_PAGEOUT) to {} of swap; {}",
-        facts.swap.unwrap_or_default(),
-        reach(facts, &[Cap::SysPtrace])
-    );
-    by_needs(Area::Memory, "reclaim", &needs, detail)
 }
 
 fn memory_side_cache(facts: &HostFacts) -> Finding {

@@ -71,6 +71,8 @@ pub struct HostFacts {
     pub shuffle: Shuffle,
     /// Whether pressure stall information is there.
     pub psi: Option<bool>,
+    /// Whether cgroups of version 2 control memory.
+    pub memory_cgroups: Option<bool>,
     /// Model name of the CPU.
     pub cpu_model: Option<String>,
     /// CPUs online.
@@ -117,6 +119,7 @@ impl HostFacts {
             tracefs: tracefs(&sys),
             page_idle: sys.exists("kernel/mm/page_idle/bitmap"),
             psi: proc.exists("pressure/memory"),
+            memory_cgroups: memory_cgroups(&sys),
             cpu_model: proc.text("cpuinfo").and_then(|text| cpu_model(&text)),
             cpus: cpus_online(&roots.sys),
             memory: memory("MemTotal"),
@@ -152,6 +155,15 @@ fn tracefs(sys: &Tree<'_>) -> Option<bool> {
         return Some(true);
     }
     places.into_iter().collect::<Option<Vec<bool>>>().map(|_| false)
+}
+
+/// The controllers are listed in the root of the hierarchy of version 2, at its usual place. A mount of version 1 has no such file.
+fn memory_cgroups(sys: &Tree<'_>) -> Option<bool> {
+    const LIST: &str = "fs/cgroup/cgroup.controllers";
+    match sys.text(LIST) {
+        Some(controllers) => Some(controllers.split_whitespace().any(|name| name == "memory")),
+        None => sys.exists(LIST).filter(|there| !there),
+    }
 }
 
 /// `model name` on x86. Other architectures use another key, or have none.

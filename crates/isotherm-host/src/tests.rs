@@ -77,6 +77,7 @@ const SERVER: &[(&str, &str)] = &[
     ("sys/kernel/debug/lru_gen", ""),
     ("sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", "0\n"),
     ("sys/kernel/tracing/events/header_page", ""),
+    ("sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory hugetlb pids rdma misc\n"),
     ("sys/module/page_alloc/parameters/shuffle", "N\n"),
     ("sys/devices/system/cpu/online", "0-1,4-7\n"),
     ("sys/devices/system/node/possible", "0-1\n"),
@@ -115,6 +116,7 @@ fn the_files_of_a_server_are_read() {
     assert_eq!((facts.mglru.enabled, facts.mglru.debugfs), (Some(7), Some(true)));
     assert_eq!((facts.damon.in_use(), facts.damon.threads), (Some(false), Some(0)));
     assert_eq!((facts.tracefs, facts.shuffle.on, facts.psi), (Some(true), Some(false), Some(true)));
+    assert_eq!(facts.memory_cgroups, Some(true));
     assert_eq!((facts.cpus, facts.cpu_model.as_deref()), (Some(6), Some("Some CPU @ 2.0GHz")));
     assert_eq!((facts.memory, facts.swap), (Some(Bytes(24_576_000 << 10)), Some(Bytes(0))));
     assert_eq!((facts.option("CONFIG_DAMON_VADDR"), facts.option("CONFIG_DAMON_PADDR")), (Some(true), Some(false)));
@@ -205,6 +207,16 @@ fn nonsense_in_files_is_unknown() {
     let facts = FakeHost::new(&garbage).facts();
     assert_eq!((facts.kernel, facts.caps, facts.perf_event_paranoid), (None, None, None));
     assert_eq!((facts.cpus, facts.memory, facts.lockdown), (None, None, None));
+}
+
+#[test]
+fn only_cgroups_of_version_2_with_their_controller_control_memory() {
+    let host = FakeHost::new(SERVER);
+    host.file("sys/fs/cgroup/cgroup.controllers", b"cpu memory.old pids\n");
+    assert_eq!(host.facts().memory_cgroups, Some(false), "disabled at boot");
+    fs::remove_file(host.dir.path().join("sys/fs/cgroup/cgroup.controllers")).expect("is there");
+    host.file("sys/fs/cgroup/memory/memory.usage_in_bytes", b"1\n");
+    assert_eq!(host.facts().memory_cgroups, Some(false), "version 1");
 }
 
 #[test]
@@ -316,18 +328,35 @@ use State::{Absent, InUse, Unknown};
 const LOSSES: &[Loss] = &[
     ("other architecture", |f| f.arch = "riscv64".to_owned(), &[("page-table", Absent)]),
     ("large pages", |f| f.page_size = 65536, &[("page-table", Absent)]),
-    ("5.16", |f| f.kernel = Release::parse("5.16.1"), &[("page-table", Absent), ("collapse", Absent)]),
-    ("5.17", |f| f.kernel = Release::parse("5.17.0"), &[("collapse", Absent)]),
-    ("6.1", |f| f.kernel = Release::parse("6.1.0"), &[]),
+    (
+        "5.16",
+        |f| f.kernel = Release::parse("5.16.1"),
+        &[("page-table", Absent), ("collapse", Absent), ("memory-reclaim", Absent)],
+    ),
+    ("5.17", |f| f.kernel = Release::parse("5.17.0"), &[("collapse", Absent), ("memory-reclaim", Absent)]),
+    ("6.10", |f| f.kernel = Release::parse("6.10.0"), &[("memory-reclaim", Absent)]),
+    ("6.11", |f| f.kernel = Release::parse("6.11.0"), &[]),
     (
         "5.9",
         |f| f.kernel = Release::parse("5.9.0"),
-        &[("page-table", Absent), ("madv-cold", Absent), ("collapse", Absent), ("reclaim", Absent)],
+        &[
+            ("page-table", Absent),
+            ("madv-cold", Absent),
+            ("collapse", Absent),
+            ("reclaim", Absent),
+            ("memory-reclaim", Absent),
+        ],
     ),
     (
         "kernel unknown",
         |f| f.kernel = None,
-        &[("page-table", Unknown), ("madv-cold", Unknown), ("collapse", Unknown), ("reclaim", Unknown)],
+        &[
+            ("page-table", Unknown),
+            ("madv-cold", Unknown),
+            ("collapse", Unknown),
+            ("reclaim", Unknown),
+            ("memory-reclaim", Unknown),
+        ],
     ),
     ("no BTF", |f| f.btf = Some(false), &[("page-table", Absent)]),
     ("BTF unknown", |f| f.btf = None, &[("page-table", Unknown)]),
@@ -378,13 +407,19 @@ const LOSSES: &[Loss] = &[
     (
         "no CAP_DAC_OVERRIDE",
         |f| drop_cap(f, &[Cap::DacOverride]),
-        &[("damon", Absent), ("mglru-aging", Absent), ("cap-dac-override", Absent)],
+        &[("damon", Absent), ("mglru-aging", Absent), ("memory-reclaim", Absent), ("cap-dac-override", Absent)],
     ),
     ("no CAP_DAC_READ_SEARCH, but its stronger one", |f| drop_cap(f, &[Cap::DacReadSearch]), &[]),
     (
         "no CAP_DAC_READ_SEARCH",
         |f| drop_cap(f, &[Cap::DacOverride, Cap::DacReadSearch]),
-        &[("damon", Absent), ("mglru-aging", Absent), ("cap-dac-override", Absent), ("cap-dac-read-search", Absent)],
+        &[
+            ("damon", Absent),
+            ("mglru-aging", Absent),
+            ("memory-reclaim", Absent),
+            ("cap-dac-override", Absent),
+            ("cap-dac-read-search", Absent),
+        ],
     ),
     (
         "no capability",
@@ -396,6 +431,7 @@ const LOSSES: &[Loss] = &[
             ("mglru-aging", Absent),
             ("collapse", Absent),
             ("reclaim", Absent),
+            ("memory-reclaim", Absent),
             ("cap-sys-admin", Absent),
             ("cap-bpf", Absent),
             ("cap-perfmon", Absent),
@@ -417,6 +453,7 @@ const LOSSES: &[Loss] = &[
             ("mglru-aging", Absent),
             ("collapse", Absent),
             ("reclaim", Absent),
+            ("memory-reclaim", Absent),
             ("cap-sys-admin", Absent),
             ("cap-bpf", Absent),
             ("cap-perfmon", Absent),
@@ -466,6 +503,9 @@ const LOSSES: &[Loss] = &[
     ("no THP", |f| f.thp = Thp { present: Some(false), ..Thp::default() }, &[("thp", Absent), ("collapse", Absent)]),
     ("no swap", |f| f.swap = Some(Bytes(0)), &[("reclaim", Absent)]),
     ("swap unknown", |f| f.swap = None, &[("reclaim", Unknown)]),
+    ("no memory cgroups", |f| f.memory_cgroups = Some(false), &[("memory-reclaim", Absent)]),
+    ("cgroups unknown", |f| f.memory_cgroups = None, &[("memory-reclaim", Unknown)]),
+    ("no PSI", |f| f.psi = Some(false), &[("psi", Absent)]),
     ("THP off", |f| f.thp.enabled = Some("never".to_owned()), &[]),
     (
         "no cache",
@@ -516,6 +556,8 @@ fn advice_names_the_privilege_or_the_option() {
     assert!(advice("memory-side-cache", cannot).contains("CONFIG_SHUFFLE_PAGE_ALLOCATOR"));
     assert!(advice("memory-side-cache", |f| f.shuffle.on = None).contains("run as root"));
     assert!(advice("memory-side-cache", |f| cache(f).indexing = None).contains("doctor --probe-cache"));
+    assert!(advice("memory-reclaim", |f| f.kernel = Release::parse("6.1.0")).contains("boot Linux 6.11"));
+    assert!(advice("psi", |f| f.psi = Some(false)).contains("psi=1"));
     assert!(advice("damon", |f| f.damon.threads = Some(1)).contains("leave it to its user"));
 }
 
