@@ -14,7 +14,7 @@ use crate::pmd::Ns;
 use crate::pmd_map::PmdMap;
 use isotherm_units::PmdNo;
 
-/// Huge ranges of a survey, at most. At 50 us they take 50 ms of CPU.
+/// Huge ranges of a survey, at most. At 50 us they take 50 ms of CPU, and three times that on a busy guest.
 const MOST: usize = 1024;
 /// The shortest stretch: this many huge ranges are cleared in one piece.
 pub(crate) const STRETCH: usize = 8;
@@ -44,17 +44,17 @@ pub(crate) enum Rank {
     Survey,
     /// Near an edge.
     Edge,
-    /// Near a huge range with accessed and idle pages.
-    Mixed,
     /// The second part of the survey.
     Finer,
+    /// Near a huge range with accessed and idle pages.
+    Mixed,
     /// Anything else.
     Rest,
 }
 
 impl Rank {
     /// All of them, the most urgent first.
-    pub const ALL: [Rank; 6] = [Rank::Changed, Rank::Survey, Rank::Edge, Rank::Mixed, Rank::Finer, Rank::Rest];
+    pub const ALL: [Rank; 6] = [Rank::Changed, Rank::Survey, Rank::Edge, Rank::Finer, Rank::Mixed, Rank::Rest];
 }
 
 /// What the first check of a huge range has shown.
@@ -66,7 +66,7 @@ pub(crate) enum Sketch {
     Active(Interval),
     /// Some were.
     Mixed,
-    /// It is part of the survey, or was cleared, and its check has not lasted long enough. Accessed pages are known at once
+    /// It is of the first part of the survey, or was cleared, and its check has not lasted long enough. Accessed pages are known at once
     /// and idle ones after a second, so without this, all memory between two hot spans would be taken for hot at first.
     Pending,
 }
@@ -109,7 +109,7 @@ pub(crate) fn choose(fresh: &[PmdNo], mut draw: impl FnMut(u64) -> u64) -> Vec<(
     chosen.extend(fresh.last());
     chosen.dedup();
     let (last, has_parts) = (chosen.len().saturating_sub(1), fresh.len() > LARGE);
-    let is_finer = |index: usize| has_parts && index % COARSE != 0 && index != last;
+    let is_finer = |index: usize| has_parts && !index.is_multiple_of(COARSE) && index != last;
     let ranks = (0..).map(|index| if is_finer(index) { Rank::Finer } else { Rank::Survey });
     chosen.into_iter().zip(ranks).collect()
 }
@@ -126,8 +126,19 @@ pub(crate) struct Between {
 #[derive(Debug)]
 pub(crate) struct Survey {
     known: PmdMap<Sketch>,
-    /// Until when [`Rank::Finer`] and [`Rank::Rest`] wait, and until when at the latest. `None` before the survey of a large target begins.
-    rest_waits: Option<(Ns, Ns)>,
+    /// `None` before the survey of a large target begins.
+    waits: Option<Waits>,
+}
+
+/// Until when first checks wait that are neither of the first part of the survey nor at an edge.
+#[derive(Clone, Copy, Debug)]
+struct Waits {
+    /// [`Rank::Finer`] and [`Rank::Mixed`].
+    finer: Ns,
+    /// [`Rank::Rest`].
+    rest: Ns,
+    /// All of them, at the latest.
+    latest: Ns,
 }
 
 /// Huge ranges to check sooner than others, because of what was just found.
@@ -141,7 +152,7 @@ pub(crate) struct Sooner {
 impl Survey {
     /// Nothing is known yet.
     pub fn new() -> Survey {
-        Survey { known: PmdMap::new(), rest_waits: None }
+        Survey { known: PmdMap::new(), waits: None }
     }
 
     /// Takes in the first check of `pmd`. Returns the stretches beside it that should be checked sooner than others.
@@ -172,20 +183,26 @@ impl Survey {
 
     /// Notes that a huge range of this rank is about to be cleared, one of so many unchecked ones.
     pub fn begin(&mut self, now: Ns, rank: Rank, unchecked: usize) {
-        let latest = match self.rest_waits {
-            Some((_, latest)) => latest,
-            None if rank == Rank::Survey && unchecked > LARGE => now + LONGEST_WAIT,
-            None => return,
-        };
-        if matches!(rank, Rank::Survey | Rank::Edge) {
-            self.rest_waits = Some((latest.min(now + SETTLES), latest));
+        if self.waits.is_none() && rank == Rank::Survey && unchecked > LARGE {
+            self.waits = Some(Waits { finer: now, rest: now, latest: now + LONGEST_WAIT });
+        }
+        let Some(Waits { finer, rest, latest }) = &mut self.waits else { return };
+        let settled = now.saturating_add(SETTLES).min(*latest);
+        match rank {
+            Rank::Survey | Rank::Edge => (*finer, *rest) = (settled, settled),
+            Rank::Finer => *rest = settled,
+            _ => {}
         }
     }
 
     /// Whether a huge range of this rank waits for the survey. What the survey shows to be idle needs two reads instead of eight,
     /// and edges need the budget first.
     pub fn defers(&self, now: Ns, rank: Rank) -> bool {
-        rank >= Rank::Finer && self.rest_waits.is_some_and(|(until, _)| now < until)
+        self.waits.is_some_and(|Waits { finer, rest, .. }| match rank {
+            Rank::Changed | Rank::Survey | Rank::Edge => false,
+            Rank::Finer | Rank::Mixed => now < finer,
+            Rank::Rest => now < rest,
+        })
     }
 
     /// Whether the first check of `pmd` is done.
@@ -201,6 +218,7 @@ impl Survey {
     /// Everything was checked: nothing has to be assumed.
     pub fn end(&mut self) {
         self.known.clear();
+        self.waits = None;
     }
 
     /// Forgets a huge range.
@@ -355,13 +373,28 @@ mod tests {
         survey.begin(0, Rank::Survey, LARGE + 1);
         survey.begin(30 * MS, Rank::Survey, LARGE);
         assert_eq!([0, 1329, 1330].map(|ms| survey.defers(ms * MS, Rank::Rest)), [true, true, false]);
-        assert!(!survey.defers(0, Rank::Edge) && !survey.defers(0, Rank::Mixed) && survey.defers(0, Rank::Finer));
+        assert_eq!(Rank::ALL.map(|rank| survey.defers(0, rank)), [false, false, false, true, true, true]);
         survey.begin(1400 * MS, Rank::Edge, LARGE);
         survey.begin(1500 * MS, Rank::Rest, LARGE);
         assert_eq!([2699, 2700].map(|ms| survey.defers(ms * MS, Rank::Rest)), [true, false]);
         // As of a target that grows all the time.
         (0..100).for_each(|n| survey.begin(100 * n * MS, Rank::Survey, 2 * LARGE));
         assert_eq!([4999, 5000].map(|ms| survey.defers(ms * MS, Rank::Rest)), [true, false]);
+    }
+
+    #[test]
+    fn the_second_part_holds_up_only_the_rest_and_a_target_that_grows_later_has_a_survey_too() {
+        const MS: Ns = 1_000_000;
+        let mut survey = Survey::new();
+        survey.begin(0, Rank::Survey, LARGE + 1);
+        survey.begin(1300 * MS, Rank::Finer, LARGE);
+        let waits = |survey: &Survey, ms| [Rank::Finer, Rank::Mixed, Rank::Rest].map(|r| survey.defers(ms * MS, r));
+        assert_eq!(waits(&survey, 1300), [false, false, true], "what it shows at edges has the budget first");
+        assert_eq!(waits(&survey, 2600), [false; 3]);
+        survey.end();
+        let later = 60_000;
+        survey.begin(later * MS, Rank::Survey, LARGE + 1);
+        assert_eq!((waits(&survey, later), waits(&survey, later + 1300)), ([true; 3], [false; 3]));
     }
 
     #[test]

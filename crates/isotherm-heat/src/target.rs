@@ -16,8 +16,8 @@
 //!   second or two. When much of one turns out to have cooled down, the hot ones around it are cleared at once. While half of the
 //!   slow-down budget's credit is spent, it backs off like the others.
 //! - Clears stop while the slow-down expected of them exceeds the budget. The expectation is learned from what is seen.
-//! - First checks begin with a survey of all huge ranges, and go on where it shows edges (`survey`). The others follow in
-//!   random order, by a stretch of neighbours at a time, which a source clears in one piece for two thirds of the cost.
+//! - First checks begin with a survey of all huge ranges, of large targets in two parts, and go on where it shows edges (`survey`). The
+//!   others follow in random order, by a stretch of neighbours at a time, which a source clears in one piece for two thirds of the cost.
 //! - Unexpected accesses, first checks and routine checks each have a share of the slow-down budget that the others
 //!   cannot use up.
 //!
@@ -272,7 +272,9 @@ impl Target {
         if rank == Rank::Survey {
             self.survey.expect(pmd);
         }
-        self.pmds.insert(pmd, Entry { heat, timing: Timing::default() });
+        let mut timing = Timing::default();
+        timing.flags.set(Flags::FINER, rank == Rank::Finer);
+        self.pmds.insert(pmd, Entry { heat, timing });
         self.check_first(pmd, rank);
     }
 
@@ -495,6 +497,7 @@ impl Target {
         }
         self.reserved -= u64::from(t.reserved());
         self.reserved += u64::from(t.set_reserved(expected.min(learned)));
+        let assumed_idle = assumed_idle && !t.is(Flags::FINER);
         t.flags.set(Flags::ASSUMED_IDLE, assumed_idle);
         t.set_step(if assumed_idle { IDLE_STEP } else { 0 });
         self.reads.push(t.plan_read(now + (FIRST_READ << t.step())), pmd);
@@ -656,6 +659,46 @@ mod tests {
             assert_eq!(next_turn(seed, PmdNo(first), turn), turn);
             assert_eq!(next_turn(seed, PmdNo(first), turn + 1), turn + HOT_PERIOD);
         }
+    }
+
+    #[test]
+    fn a_large_target_is_surveyed_from_coarse_to_fine_before_the_rest_is_checked() {
+        const MS: Ns = 1_000_000;
+        let pmds: Vec<PmdNo> = (0..4096).map(PmdNo).collect();
+        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: 1000 * MS }, 1);
+        let read = |target: &mut Target, now, pmds: &[PmdNo], young| {
+            pmds.iter().for_each(|pmd| target.read(now, *pmd, PmdBits::Pages { young, present: Mask::ALL }));
+        };
+        let clear_all = |target: &mut Target, now| {
+            let mut all = Vec::new();
+            loop {
+                let due = target.due_clears(now, ALL);
+                if due.is_empty() {
+                    return all;
+                }
+                due.iter().for_each(|pmd| target.cleared(now, *pmd, Mask::NONE));
+                all.extend(due);
+            }
+        };
+        let fresh = target.refit(&pmds);
+        read(&mut target, 0, &fresh, Mask::ALL);
+        // One in 32, and the last. All are idle, which a read in time shows.
+        let coarse = clear_all(&mut target, 0);
+        assert!((129..=130).contains(&coarse.len()), "{}", coarse.len());
+        read(&mut target, 1290 * MS, &coarse, Mask::NONE);
+        assert_eq!(clear_all(&mut target, 1290 * MS), [] as [PmdNo; 0], "edges could still be found");
+        let finer = clear_all(&mut target, 1300 * MS);
+        assert!((383..=385).contains(&finer.len()), "{}", finer.len());
+        let due = target.due_reads(1310 * MS);
+        assert!(
+            finer.iter().all(|pmd| due.contains(pmd)),
+            "their intervals are measured, although they should be idle"
+        );
+        read(&mut target, 2590 * MS, &finer, Mask::NONE);
+        let rest = clear_all(&mut target, 2600 * MS);
+        assert_eq!(coarse.len() + finer.len() + rest.len(), pmds.len());
+        let due = target.due_reads(2610 * MS);
+        assert!(!rest.iter().any(|pmd| due.contains(pmd)), "two reads show that they are idle");
     }
 
     #[test]

@@ -34,7 +34,8 @@ const MAX_WITHHELD: f64 = 0.75;
 const LISTING_SHARE: f64 = 0.15;
 /// The longest time between two listings: new processes and memory are found within it.
 const MAX_LISTING_PERIOD: Ns = 12_000_000_000;
-/// The share of the budget for background scans, once everything was checked and first checks leave theirs; and the share until then.
+/// The share of the budget for background scans, once everything was checked and little is checked for the first time; and the share until
+/// then. With those above, it is more than an overspent budget earns: then scans are stretched.
 const SCAN_SHARE: f64 = 0.4;
 const SCAN_SHARE_AT_FIRST: f64 = 0.1;
 /// Everything counts as checked if at most one huge range in this many is unchecked.
@@ -52,6 +53,8 @@ const MIN_SAMPLE: u64 = 64;
 const STARTING_PMDS: f64 = 40.0;
 /// A read of so many huge ranges counts half of what was known of the cost of a scan before.
 const HALF_KNOWN_PMDS: f64 = 4096.0;
+/// A single read counts as so many times dearer at the most: the machine may have stood still meanwhile.
+const MOST_DEARER: f64 = 2.0;
 /// What the first check of a huge range costs: a clear and the reads that follow.
 const FIRST_CHECK_NS: f64 = 50_000.0;
 
@@ -230,7 +233,7 @@ impl CpuBudget {
         }
         // By size: there are many more reads of checks, of hot memory mostly, which is dearer to take in.
         let count = pmds as f64;
-        let each = took as f64 / (count + STARTING_PMDS);
+        let each = (took as f64 / (count + STARTING_PMDS)).min(MOST_DEARER * self.scan_ns_per_pmd);
         self.scan_ns_per_pmd += (each - self.scan_ns_per_pmd) * count / (count + HALF_KNOWN_PMDS);
     }
 
@@ -403,5 +406,9 @@ mod tests {
         assert!((1_500.0..4_000.0).contains(&checks), "{checks}");
         let scan = budget.scan_period_ns(7168, 0);
         assert!((1_790 * MS..2_500 * MS).contains(&scan), "{scan}: 7.2 ms at 0.4% of a core");
+        budget.read(7168, 100 * MS);
+        assert!(budget.scan_period_ns(7168, 0) < 2 * scan, "one that was held up");
+        (0..8).for_each(|_| budget.read(7168, 100 * MS));
+        assert!(budget.scan_period_ns(7168, 0) > 20 * S, "the machine has become slow");
     }
 }

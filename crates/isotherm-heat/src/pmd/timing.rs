@@ -46,6 +46,8 @@ bitflags! {
         const UNCLEARABLE = 1 << 5;
         /// The last clear reached none of its pages.
         const STUCK = 1 << 6;
+        /// Of the second part of the survey: its check is to show what is true, so nothing is assumed of it.
+        const FINER = 1 << 7;
     }
 }
 
@@ -161,7 +163,7 @@ mod tests {
         let of = |t: &Timing| (t.rank(), t.reserved(), t.step(), t.backoff());
         assert_eq!(of(&timing), (None, 0, 0, 0));
         for (rank, reserved, step, backoff) in
-            [(4, 512, 31, 7), (0, 1, 16, 4), (2, 511, 1, 1), (1, 0, 0, 7), (3, 512, 31, 0)]
+            [(4, 512, 31, 7), (0, 1, 16, 4), (2, 511, 1, 1), (5, 0, 0, 7), (1, 0, 0, 7), (3, 512, 31, 0)]
         {
             let rank = Some(Rank::ALL[rank]);
             timing.set_rank(rank);

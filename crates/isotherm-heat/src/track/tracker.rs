@@ -194,7 +194,7 @@ impl Turn<'_> {
         for pmd in &pmds[progress.answered..] {
             sink(now, *pmd, None);
         }
-        self.spent.add(pmds.len(), progress);
+        self.spent.add(progress.answered, progress);
         Ok(progress.answered)
     }
 
