@@ -102,6 +102,8 @@ pub struct Rounds<M> {
     stuck_since: Option<Ns>,
     /// What was no longer waited for.
     gave_up: Option<Wait>,
+    /// The last round was over before all hints were served.
+    is_cut_short: bool,
 }
 
 impl<M: Machine> Rounds<M> {
@@ -115,6 +117,7 @@ impl<M: Machine> Rounds<M> {
             waits_for: None,
             stuck_since: None,
             gave_up: None,
+            is_cut_short: false,
         }
     }
 
@@ -159,7 +162,8 @@ impl<M: Machine> Rounds<M> {
         self.waits_for = None;
         while !stop.is_set() {
             let now = clock::monotonic_ns();
-            if now >= end {
+            self.is_cut_short = now >= end;
+            if self.is_cut_short {
                 return;
             }
             let before = self.worker.counters().left_pages;
@@ -200,6 +204,10 @@ impl<M: Machine> Rounds<M> {
 
     /// Says what was not done because it would have to wait.
     pub fn note_waits(&self) {
+        if self.is_dry && self.is_cut_short && !self.queue.is_empty() {
+            let (left, after) = (self.queue.len(), human::duration(PATIENCE_NS));
+            output::note(format_args!("{left} huge ranges more were not looked at within {after}"));
+        }
         let waiting = self.retry.deferred();
         if self.is_dry && waiting > 0 {
             let why = self.waits_for.map_or("", Wait::text);

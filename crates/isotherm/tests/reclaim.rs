@@ -88,6 +88,10 @@ fn a_scheme_that_pages_out_needs_swap_and_a_dry_run_counts_what_would_leave() {
     fs::write(&settings, PAGE_OUT).unwrap();
     let run = format!("run -p {} -c {} --max-cpu 200 --max-slowdown 200", child.pid(), settings.display());
     stage.isotherm(&format!("{run} -d 2s")).ended(1).says("no swap");
+    // Files need none.
+    let both = stage.path("both.toml");
+    fs::write(&both, format!("{PAGE_OUT}[[scheme]]\naction = \"reclaim\"\ncgroups = [\"/nowhere\"]\n")).unwrap();
+    stage.isotherm(&format!("run -p {} -c {} -d 2s", child.pid(), both.display())).ended(0).says("no swap");
     let alone = stage.path("bring-back.toml");
     fs::write(&alone, "[[scheme]]\naction = \"bring-back\"\n").unwrap();
     stage.isotherm(&format!("run -p 1 -c {} -d 2s", alone.display())).ended(2).says("none pages out");

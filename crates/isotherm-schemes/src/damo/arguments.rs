@@ -16,7 +16,9 @@ fn words(text: &str) -> Option<Vec<String>> {
 
 /// Whether a text has schemes as arguments of damo.
 pub fn are_arguments(text: &str) -> bool {
-    words(text).is_some_and(|words| words.iter().any(|word| word == ACTION))
+    let is_action =
+        |word: &String| word.strip_prefix(ACTION).is_some_and(|rest| rest.is_empty() || rest.starts_with('='));
+    words(text).is_some_and(|words| words.iter().any(is_action))
 }
 
 /// Reads a command line of damo, or the part of one that has its schemes. Comments and line breaks are as in a shell.
@@ -263,6 +265,13 @@ mod tests {
         ] {
             assert!(read(&text).unwrap().notes.iter().any(|note| note.contains("the target \"812\"")), "{text}");
         }
+    }
+
+    #[test]
+    fn a_value_may_follow_an_equals_sign() {
+        let text = "--damos_action=pageout --damos_access_rate 0% 0% --damos_age 2m max";
+        assert!(are_arguments(text) && !are_arguments("--damos_actions pageout"));
+        assert_eq!(read(text).unwrap().schemes[0].min_idle.as_deref(), Some("2m"));
     }
 
     #[test]

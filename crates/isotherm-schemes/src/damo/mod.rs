@@ -325,6 +325,14 @@ fn time(text: &str) -> Option<Duration> {
     (!text.trim().is_empty()).then_some(all)
 }
 
+/// An age of a scheme as damo takes it: it knows fewer units than the settings.
+fn age_text(written: &str) -> String {
+    match humantime::parse_duration(written) {
+        Ok(age) if time(written) != Some(age) => format!("{} s", age.as_secs_f64()),
+        _ => written.to_owned(),
+    }
+}
+
 /// As schemes of damo, and what of them is lost.
 pub fn write(schemes: &[Written]) -> Result<(String, Vec<String>), Error> {
     let mut notes = Vec::new();
@@ -364,57 +372,48 @@ fn fits_damo(scheme: &Written) -> Result<(), &'static str> {
 
 fn to_damos(number: usize, scheme: &Written, notes: &mut Vec<String>) -> Result<Value, Error> {
     fits_damo(scheme).map_err(|what| Error::Scheme { number, what: what.to_owned() })?;
-    if scheme.max_refaults.is_some() {
-        notes.push(format!("scheme {number}: max_refaults is lost: DAMON does not count what comes back"));
-    }
-    let any = json!({"min": "min", "max": "max"});
     let memcg = |path: &String| json!({"filter_type": "memcg", "matching": true, "allow": true, "memcg_path": path});
     // Only memory without a file leaves or is collapsed here.
     let anon = json!({"filter_type": "anon", "matching": false, "allow": false});
     let filters: Vec<Value> = std::iter::once(anon).chain(scheme.cgroups.iter().map(memcg)).collect();
-    Ok(match scheme.action {
-        ActionName::PageOut => {
-            let age = scheme.min_idle.clone().unwrap_or_else(|| "10m".to_owned());
-            let mut written = json!({
-                "action": "pageout",
-                "access_pattern": {
-                    "sz_bytes": any,
-                    "nr_accesses": {"min": "0 %", "max": "0 %"},
-                    "age": {"min": age, "max": "max"},
-                },
-                "filters": filters,
-            });
-            if let Some(quota) = &scheme.quota {
-                let quotas = quotas::write(quota, scheme.goal);
-                written["quotas"] = quotas.map_err(|what| Error::Scheme { number, what })?;
-                if scheme.goal.is_some_and(|goal| goal.free.is_some()) {
-                    notes.push(format!(
-                        "scheme {number}: the goal of free memory is of node 0, and not of the whole machine"
-                    ));
-                }
-            }
-            if let Some(Watermarks { high, mid, low }) = scheme.watermarks {
-                let pct = |pct: f64| format!("{pct} %");
-                written["watermarks"] = json!({"metric": "free_mem_rate", "interval_us": "1 s",
-                    "high_permil": pct(high), "mid_permil": pct(mid), "low_permil": pct(low)});
-            }
-            written
+    if scheme.action == ActionName::PageOut {
+        return to_pageout(number, scheme, &filters, notes);
+    }
+    // All but collapse were refused above.
+    notes.push(format!("scheme {number}: `min_benefit_hz` is lost: it collapses what is accessed at all"));
+    let any = json!({"min": "min", "max": "max"});
+    Ok(json!({
+        "action": "collapse",
+        "access_pattern": {"sz_bytes": any, "nr_accesses": {"min": "1 %", "max": "max"}, "age": any},
+        "filters": filters,
+    }))
+}
+
+fn to_pageout(number: usize, scheme: &Written, filters: &[Value], notes: &mut Vec<String>) -> Result<Value, Error> {
+    notes.push(format!("scheme {number}: max_refaults is lost, its default too: DAMON does not count what comes back"));
+    let age = scheme.min_idle.as_deref().map_or_else(|| "10m".to_owned(), age_text);
+    let mut written = json!({
+        "action": "pageout",
+        "access_pattern": {
+            "sz_bytes": {"min": "min", "max": "max"},
+            "nr_accesses": {"min": "0 %", "max": "0 %"},
+            "age": {"min": age, "max": "max"},
+        },
+        "filters": filters,
+    });
+    if let Some(quota) = &scheme.quota {
+        let quotas = quotas::write(quota, scheme.goal);
+        written["quotas"] = quotas.map_err(|what| Error::Scheme { number, what })?;
+        if scheme.goal.is_some_and(|goal| goal.free.is_some()) {
+            notes.push(format!("scheme {number}: the goal of free memory is of node 0, and not of the whole machine"));
         }
-        // All but collapse were refused above.
-        ActionName::Collapse
-        | ActionName::Promote
-        | ActionName::Demote
-        | ActionName::BringBack
-        | ActionName::Split
-        | ActionName::Reclaim => {
-            notes.push(format!("scheme {number}: `min_benefit_hz` is lost: it collapses what is accessed at all"));
-            json!({
-                "action": "collapse",
-                "access_pattern": {"sz_bytes": any, "nr_accesses": {"min": "1 %", "max": "max"}, "age": any},
-                "filters": filters,
-            })
-        }
-    })
+    }
+    if let Some(Watermarks { high, mid, low }) = scheme.watermarks {
+        let pct = |pct: f64| format!("{pct} %");
+        written["watermarks"] = json!({"metric": "free_mem_rate", "interval_us": "1 s",
+            "high_permil": pct(high), "mid_permil": pct(mid), "low_permil": pct(low)});
+    }
+    Ok(written)
 }
 
 #[cfg(test)]
@@ -514,13 +513,17 @@ mod tests {
         let schemes = [page_out("10m", &["/a", "/c"]), collapse];
         let (text, notes) = write(&schemes).unwrap();
         assert_eq!(read(&text).unwrap().schemes, schemes, "{text}");
-        assert_eq!(notes.len(), 1);
+        assert_eq!(notes.len(), 2, "{notes:?}");
         let marks = Watermarks { high: 50.0, mid: 40.0, low: 2.5 };
         let short = Written { watermarks: Some(marks), ..page_out("10m", &[]) };
         let (text, notes) = write(std::slice::from_ref(&short)).unwrap();
-        assert_eq!((read(&text).unwrap().schemes, notes), (vec![short], vec![]), "{text}");
+        assert_eq!((read(&text).unwrap().schemes, notes.len()), (vec![short], 1), "the brake is lost: {text}");
         let permil = text.replace("\"50 %\"", "500").replace("\"40 %\"", "400").replace("\"2.5 %\"", "25");
         assert_eq!(read(&permil).unwrap().schemes[0].watermarks, Some(marks), "{permil}");
+        for (age, back) in [("10min", "10m"), ("2days", "2days"), ("90s", "1m 30s")] {
+            let (text, _) = write(&[page_out(age, &[])]).unwrap();
+            assert_eq!(read(&text).unwrap().schemes, [page_out(back, &[])], "{text}");
+        }
         let own = Written { max_refaults: Some(0.5), ..page_out("1h", &[]) };
         let (text, notes) = write(&[own]).unwrap();
         assert_eq!((read(&text).unwrap().schemes, notes.len()), (vec![page_out("1h", &[])], 1));

@@ -211,6 +211,13 @@ impl Reclaimer {
         self.brake.note(u64::try_from(a_minute).unwrap_or(since), working_set, now);
     }
 
+    /// Takes in what a step would have taken, in a dry run.
+    pub fn imagined(&mut self, taken: Taken, now: Ns) {
+        let left_before = self.left_pages;
+        self.taken(Taken { left_pages: taken.asked.pages(), ..taken }, now);
+        self.left_pages = left_before;
+    }
+
     /// Takes in the result of a step.
     pub fn taken(&mut self, taken: Taken, now: Ns) {
         let asked_pages = taken.asked.0 / PAGE_SIZE;

@@ -92,8 +92,9 @@ impl<M: AskMachine> Worker<M> {
             Err(Fault::Error(error)) => {
                 lock(shared).cannot_reclaim(cgroup);
                 return Some(format!(
-                    "files of the cgroup {} stay: {error} (reclaim needs Linux 6.11, cgroup v2, and write access to memory.reclaim)",
-                    cgroup.path
+                    "files of the cgroup {} stay: {} (reclaim needs Linux 6.11, cgroup v2, and write access to memory.reclaim)",
+                    cgroup.path,
+                    with_cause(&error)
                 ));
             }
         };
@@ -105,7 +106,7 @@ impl<M: AskMachine> Worker<M> {
         let left_pages = after.stolen_pages.saturating_sub(before.stolen_pages);
         let cpu_ns = self.machine.cpu_ns().saturating_sub(began);
         lock(shared).reclaimed(cgroup, Taken { asked, left_pages, cpu_ns }, now);
-        fault.map(|error| error.to_string())
+        fault.map(|error| with_cause(&error))
     }
 
     /// What forbids asking now, and until when.
@@ -139,6 +140,11 @@ impl<M: AskMachine> Worker<M> {
             }
         }
     }
+}
+
+/// An error, and why: a file system may be read-only, or the kernel too old.
+fn with_cause(error: &Error) -> String {
+    std::error::Error::source(error).map_or(error.to_string(), |cause| format!("{error}: {cause}"))
 }
 
 /// Why a cgroup is not asked.
@@ -271,6 +277,7 @@ mod tests {
         let (mut worker, shared) = scene(Fake { cannot: true, ..Fake::default() });
         let faults = run(&mut worker, &shared, 1..6);
         assert!(faults.len() == 1 && faults[0].contains("/a") && faults[0].contains("6.11"), "{faults:?}");
+        assert!(faults[0].contains("Invalid argument"), "the kernel is too old: {faults:?}");
         let status = serde_json::to_value(lock(&shared).status()).unwrap();
         assert_eq!(status["cgroups"][0]["stays"], "cannot-be-asked", "{status:#}");
     }

@@ -219,14 +219,15 @@ impl Splitter {
 
     /// Begins a round with the huge pages of each mapping. Returns those to be split as probes.
     pub fn begin(&mut self, mut huge: BTreeMap<Addr, Vec<PmdNo>>, now: Ns) -> Vec<PmdNo> {
+        let mut remade = BTreeSet::new();
         for pmd in huge.values().flatten() {
             if let Some(kept) = self.kept.get_mut(pmd).filter(|kept| kept.until > now) {
                 self.status.remade += 1;
                 kept.until = now;
+                remade.insert(*pmd);
             }
         }
-        let remade = |pmd: &PmdNo| self.kept.get(pmd).is_some_and(|kept| kept.until == now);
-        huge.values_mut().for_each(|pmds| pmds.retain(|pmd| !remade(pmd)));
+        huge.values_mut().for_each(|pmds| pmds.retain(|pmd| !remade.contains(pmd)));
         huge.retain(|_, pmds| pmds.len() >= MIN_HUGE);
         self.kept.retain(|_, kept| kept.until.saturating_add(FORGOTTEN) > now);
         let all: usize = huge.values().map(Vec::len).sum();
@@ -286,10 +287,11 @@ impl Splitter {
     }
 
     /// Takes in that a huge range was collapsed, by heat or because something outside has asked for it.
-    pub fn collapsed(&mut self, pmd: PmdNo) {
+    pub fn collapsed(&mut self, pmd: PmdNo, now: Ns) {
         self.again.remove(&pmd);
         if let Some(kept) = self.kept.get_mut(&pmd) {
-            kept.until = 0;
+            // It may be a probe of the next round. How often it was split is remembered.
+            kept.until = kept.until.min(now);
         }
     }
 
@@ -466,6 +468,13 @@ mod tests {
         assert_eq!(scene.splitter.status().remade, 40);
         assert_eq!(scene.splitter.begin(Scene::huge(), now + 1).len(), 10);
         assert_eq!(scene.splitter.status().remade, 40);
+        // What a scheme has collapsed is a probe again, and it is not forgotten that it was split. The machine has been up for two days.
+        let days = 172_800 * S;
+        scene.splitter.keep(PmdNo(4), 0, days);
+        scene.splitter.collapsed(PmdNo(4), days + KEPT);
+        assert_eq!(scene.splitter.begin(Scene::huge(), days + KEPT).len(), 10);
+        scene.splitter.keep(PmdNo(4), 0, days + KEPT);
+        assert!(!scene.splitter.may_collapse(PmdNo(4), days + 3 * KEPT - 1));
         // What is split once more is left alone for twice as long.
         scene.splitter.keep(PmdNo(3), 0, now);
         assert!(!scene.splitter.may_collapse(PmdNo(3), now + 2 * KEPT - 1));

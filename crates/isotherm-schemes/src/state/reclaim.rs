@@ -117,10 +117,15 @@ impl State {
         // Also of a cgroup that was forgotten in the meantime: it has left.
         self.of_ended.reclaimed_bytes += Bytes::of_pages(taken.left_pages).0;
         if let Some(kept) = self.reclaims.of.get_mut(&cgroup.path) {
-            kept.reclaimer.taken(taken, now);
+            // In a dry run nothing leaves, and it goes on as if all of it had.
+            let pages = if self.dry_run {
+                kept.reclaimer.imagined(taken, now);
+                taken.asked.pages()
+            } else {
+                kept.reclaimer.taken(taken, now);
+                taken.left_pages
+            };
             let account = kept.scheme.and_then(|place| self.quotas.get_mut(&place));
-            // In a dry run nothing leaves.
-            let pages = if self.dry_run { taken.asked.pages() } else { taken.left_pages };
             account.into_iter().for_each(|account| account.spend(pages));
         }
     }
@@ -183,6 +188,29 @@ mod tests {
             state.keep_cgroups(|_| false);
         }
         assert_eq!((state.status().totals.reclaimed_bytes, state.status().cgroups.len()), (20 << 12, 0));
+    }
+
+    #[test]
+    fn a_dry_run_goes_on_as_if_what_it_asks_for_had_left() {
+        let mut state = State::new(Rules::default(), Budgets::default());
+        state.dry_run = true;
+        let file = Bytes(1 << 30);
+        let counts = ReclaimCounts { file, mapped: file, charged: file, ..ReclaimCounts::default() };
+        let found = Found { idle_pages: 1 << 15, working_set_pages: 1 << 17, ..Found::default() };
+        for second in 1..=20 {
+            let now = second * S;
+            state.reclaim_age(&cgroup("/a"), SCHEME, now);
+            state.found_idle_files(&cgroup("/a"), found, None, now);
+            if state.reclaim_due(now).is_some()
+                && let Some(asked) = state.reclaim_step(&cgroup("/a"), counts, now)
+            {
+                state.reclaimed(&cgroup("/a"), Taken { asked, left_pages: 0, cpu_ns: 1 }, now);
+            }
+        }
+        let status = state.status().cgroups[0].clone();
+        assert_eq!(status.left_bytes, 0);
+        // 128 MiB are idle, and a third of an age has passed.
+        assert!((128 << 20..180 << 20).contains(&status.asked_bytes), "{}", status.asked_bytes >> 20);
     }
 
     #[test]

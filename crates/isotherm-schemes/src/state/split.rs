@@ -106,7 +106,7 @@ impl State {
         match (hint.action, outcome) {
             (SPLIT, outcome) => splitter.split_handled(hint.pmd, outcome, now),
             (REJOIN, outcome) => splitter.again_handled(hint.pmd, outcome),
-            (COLLAPSE, Outcome::Done { .. }) => splitter.collapsed(hint.pmd),
+            (COLLAPSE, Outcome::Done { .. }) => splitter.collapsed(hint.pmd, now),
             _ => {}
         }
     }

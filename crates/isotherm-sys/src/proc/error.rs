@@ -45,6 +45,15 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// A file could not be written.
+    #[error("write {}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's error.
+        #[source]
+        source: io::Error,
+    },
     /// The file was read, but not in the kernel's format.
     #[error("{}: line {line}: {item}: expected {expected}, got {got:?}", path.display())]
     Parse {

@@ -64,9 +64,12 @@ impl Cgroup {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(()),
             // Linux before 5.19.
             Err(source) if source.kind() == io::ErrorKind::NotFound && self.dir.is_dir() => {
-                Err(Error::Io { path, source })
+                Err(Error::Write { path, source })
             }
-            done => done.map(drop).map_err(|error| Error::from_io(&path, error)),
+            done => done.map(drop).map_err(|source| match Error::from_io(&path, source) {
+                Error::Denied { path, source, .. } | Error::Io { path, source } => Error::Write { path, source },
+                gone => gone,
+            }),
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::swap;
 use crate::watch::{Prepared, Stop, idle_window_of};
 use anyhow::{Result, bail};
 use clap::Args;
-use isotherm_heat::{Clock, Snapshot, TargetHeat, TargetId};
+use isotherm_heat::{Clock, Ns, Snapshot, TargetHeat, TargetId};
 use isotherm_monitor::Monitor;
 use isotherm_schemes::machine::{DryRun, Live};
 use isotherm_schemes::page_out::{self, IdlePages, PageOut, PageOutMachine, Rules};
@@ -230,7 +230,9 @@ impl Work<'_> {
         let pages = monitor.pages_of(id.pid);
         let idle = pages.map(|pages| page_out::idle_pages_in(self.args.rules(), pages, &read, monitor.now()));
         let fresh = page_out::plan(&idle_window_of(monitor, target, idle.unwrap_or_default()), 0).1;
-        self.idle.replace(id, fresh, clock::monotonic_ns());
+        // The one round of a dry run may be longer than what was read stays fresh, and nothing leaves in it.
+        let read_at = if self.args.dry_run { Ns::MAX } else { clock::monotonic_ns() };
+        self.idle.replace(id, fresh, read_at);
         self.rounds.add(chosen);
     }
 

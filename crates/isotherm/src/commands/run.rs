@@ -154,7 +154,7 @@ fn check_actions(args: &RunArgs, config: &Config) -> Result<()> {
     reclaim::check(args, config)?;
     host::check(config)?;
     if config.pages_out() && !args.dry_run && !swap::is_there() {
-        if !config.collapses() && !config.migrates() && !config.splits() {
+        if config.only_pages_out() {
             bail!(swap::MISSING);
         }
         output::warn(swap::MISSING);

@@ -4,8 +4,8 @@ use super::ConvertArgs;
 use crate::input::short_text;
 use crate::output;
 use anyhow::{Context, Result, bail};
-use isotherm_schemes::damo;
-use isotherm_schemes::settings::{self, File as Settings};
+use isotherm_schemes::settings::{self, File as Settings, Rules, Targets};
+use isotherm_schemes::{Budgets, damo};
 use isotherm_units::Bytes;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -29,6 +29,7 @@ pub fn converted(args: &ConvertArgs) -> Result<bool> {
             bail!("{}: it has no [[scheme]]", args.input.display());
         }
         tell(notes);
+        tell(lost_of(&read));
         return write(args, &text).map(|()| true);
     }
     // A compressed recording is no text.
@@ -42,6 +43,16 @@ pub fn converted(args: &ConvertArgs) -> Result<bool> {
     };
     tell(read.notes);
     write(args, &settings::text_of(&read.schemes)?).map(|()| true)
+}
+
+/// What else the settings say, and damo has elsewhere.
+fn lost_of(settings: &Settings) -> Vec<String> {
+    let lost = [
+        (settings.targets != Targets::default(), "[targets] is lost: damo has them on its command line"),
+        (settings.budgets != Budgets::default(), "[budgets] is lost: DAMON has quotas, for each scheme"),
+        (settings.rules != Rules::default(), "[rules] is lost: DAMON collapses what its pattern says"),
+    ];
+    lost.into_iter().filter(|(is_there, _)| *is_there).map(|(_, what)| what.to_owned()).collect()
 }
 
 fn tell(notes: Vec<String>) {

@@ -86,6 +86,11 @@ impl Config {
         self.schemes.iter().any(|scheme| matches!(scheme.action, Does::PageOut(..)))
     }
 
+    /// Whether nothing is left to do where there is no swap.
+    pub fn only_pages_out(&self) -> bool {
+        self.pages_out() && !self.collapses() && !self.migrates() && !self.splits() && !self.reclaims()
+    }
+
     /// Whether a scheme moves pages between memory tiers.
     pub fn migrates(&self) -> bool {
         self.schemes.iter().any(is_of_tiers)

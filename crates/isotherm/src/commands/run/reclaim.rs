@@ -72,6 +72,8 @@ struct Asked<'a> {
 pub struct Counting {
     cgroups: Option<Cgroups>,
     counted_at: Ns,
+    /// It was said that cgroups of version 1 cannot be asked.
+    told: bool,
 }
 
 impl Counting {
@@ -108,9 +110,16 @@ impl Counting {
         for target in snapshot.targets.iter().filter(|target| !target.exited) {
             let Some(scheme) = lock(shared).reclaims(target.id) else { continue };
             let Ok(membership) = proc.membership(target.id.pid) else { continue };
-            let Some(cgroup) = cgroups.of(&membership).filter(|cgroup| cgroup.kind == CgroupKind::Unified) else {
+            let Some(cgroup) = cgroups.of(&membership) else { continue };
+            if cgroup.kind != CgroupKind::Unified {
+                if !std::mem::replace(&mut self.told, true) {
+                    output::warn(format_args!(
+                        "files of the cgroup {} stay, and of others like it: it is of version 1, and reclaim needs version 2",
+                        cgroup.path
+                    ));
+                }
                 continue;
-            };
+            }
             // The scheme is that of the cgroup in which it was found. Another one may have none.
             if cgroup.path != target.cgroup {
                 continue;
