@@ -5,7 +5,7 @@ use anyhow::Result;
 use std::time::Duration;
 
 /// Windows of each kind.
-pub const PAIRS: usize = 10;
+const PAIRS: usize = 10;
 /// Before each window: the caches of the target are as they were.
 const SETTLED: Duration = Duration::from_millis(300);
 
@@ -20,7 +20,7 @@ pub struct Above {
     pub high: f64,
 }
 
-/// Measures `with` and `without` [`PAIRS`] times, a different one first each time.
+/// Measures `with` and `without` ten times each, a different one first each time.
 pub fn by_turns(mut with: impl FnMut() -> Result<f64>, mut without: impl FnMut() -> Result<f64>) -> Result<Above> {
     let mut ratios = Vec::new();
     for pair in 0..PAIRS {

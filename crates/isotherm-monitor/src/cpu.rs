@@ -53,8 +53,8 @@ const MIN_SAMPLE: u64 = 64;
 const STARTING_PMDS: f64 = 40.0;
 /// A read of so many huge ranges counts half of what was known of the cost of a scan before.
 const HALF_KNOWN_PMDS: f64 = 4096.0;
-/// A single read counts as so many times dearer at the most: the machine may have stood still meanwhile.
-const MOST_DEARER: f64 = 2.0;
+/// One read counts with so many times the known cost at most: the machine may have stood still meanwhile.
+const MAX_COST_RATIO: f64 = 2.0;
 /// What the first check of a huge range costs: a clear and the reads that follow.
 const FIRST_CHECK_NS: f64 = 50_000.0;
 
@@ -233,7 +233,7 @@ impl CpuBudget {
         }
         // By size: there are many more reads of checks, of hot memory mostly, which is dearer to take in.
         let count = pmds as f64;
-        let each = (took as f64 / (count + STARTING_PMDS)).min(MOST_DEARER * self.scan_ns_per_pmd);
+        let each = (took as f64 / (count + STARTING_PMDS)).min(MAX_COST_RATIO * self.scan_ns_per_pmd);
         self.scan_ns_per_pmd += (each - self.scan_ns_per_pmd) * count / (count + HALF_KNOWN_PMDS);
     }
 

@@ -206,7 +206,7 @@ impl<M: Machine> Rounds<M> {
     pub fn note_waits(&self) {
         if self.is_dry && self.is_cut_short && !self.queue.is_empty() {
             let (left, after) = (self.queue.len(), human::duration(PATIENCE_NS));
-            output::note(format_args!("{left} huge ranges more were not looked at within {after}"));
+            output::note(format_args!("{left} huge ranges more were not checked within {after}"));
         }
         let waiting = self.retry.deferred();
         if self.is_dry && waiting > 0 {

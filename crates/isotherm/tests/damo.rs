@@ -261,8 +261,8 @@ fn schemes_of_damo_become_settings_and_go_back() {
     assert_eq!(std::fs::read_to_string(stage.path("by-line.toml")).unwrap(), settings);
     let more = format!("{settings}\n[targets]\ncgroup = \"/app.slice\"\n[budgets]\nper_second = 1.0\n");
     std::fs::write(stage.path("more.toml"), more).unwrap();
-    let told = stage.isotherm("convert more.toml more.json").ended(0);
-    told.says("[targets] is lost").says("[budgets] is lost").says("max_refaults is lost");
+    let converted = stage.isotherm("convert more.toml more.json").ended(0);
+    converted.says("[targets] is lost").says("[budgets] is lost").says("max_refaults is lost");
     std::fs::write(stage.path("none.toml"), "[targets]\npids = [1]\n").unwrap();
     stage.isotherm("convert none.toml t.json").ended(1).says("no [[scheme]]");
 }

@@ -468,6 +468,9 @@ mod tests {
         assert_eq!(scene.splitter.status().remade, 40);
         assert_eq!(scene.splitter.begin(Scene::huge(), now + 1).len(), 10);
         assert_eq!(scene.splitter.status().remade, 40);
+        // What is split once more is left alone for twice as long.
+        scene.splitter.keep(PmdNo(3), 0, now);
+        assert!(!scene.splitter.may_collapse(PmdNo(3), now + 2 * KEPT - 1));
         // What a scheme has collapsed is a probe again, and it is not forgotten that it was split. The machine has been up for two days.
         let days = 172_800 * S;
         scene.splitter.keep(PmdNo(4), 0, days);
@@ -475,9 +478,6 @@ mod tests {
         assert_eq!(scene.splitter.begin(Scene::huge(), days + KEPT).len(), 10);
         scene.splitter.keep(PmdNo(4), 0, days + KEPT);
         assert!(!scene.splitter.may_collapse(PmdNo(4), days + 3 * KEPT - 1));
-        // What is split once more is left alone for twice as long.
-        scene.splitter.keep(PmdNo(3), 0, now);
-        assert!(!scene.splitter.may_collapse(PmdNo(3), now + 2 * KEPT - 1));
     }
 
     #[test]

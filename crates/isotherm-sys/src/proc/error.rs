@@ -98,6 +98,14 @@ impl Error {
             _ => Error::Io { path, source },
         }
     }
+
+    /// The same of a write. What is denied there is a matter of the file, and not of ptrace.
+    pub(crate) fn from_write(path: &Path, source: io::Error) -> Error {
+        match Error::from_io(path, source) {
+            Error::Denied { path, source, .. } | Error::Io { path, source } => Error::Write { path, source },
+            gone => gone,
+        }
+    }
 }
 
 /// What to do about it. With CAP_SYS_PTRACE it is no capability that is missing.

@@ -66,10 +66,7 @@ impl Cgroup {
             Err(source) if source.kind() == io::ErrorKind::NotFound && self.dir.is_dir() => {
                 Err(Error::Write { path, source })
             }
-            done => done.map(drop).map_err(|source| match Error::from_io(&path, source) {
-                Error::Denied { path, source, .. } | Error::Io { path, source } => Error::Write { path, source },
-                gone => gone,
-            }),
+            done => done.map(drop).map_err(|source| Error::from_write(&path, source)),
         }
     }
 }

@@ -72,8 +72,8 @@ struct Asked<'a> {
 pub struct Counting {
     cgroups: Option<Cgroups>,
     counted_at: Ns,
-    /// It was said that cgroups of version 1 cannot be asked.
-    told: bool,
+    /// The log says that cgroups of version 1 are passed over.
+    has_warned: bool,
 }
 
 impl Counting {
@@ -112,7 +112,7 @@ impl Counting {
             let Ok(membership) = proc.membership(target.id.pid) else { continue };
             let Some(cgroup) = cgroups.of(&membership) else { continue };
             if cgroup.kind != CgroupKind::Unified {
-                if !std::mem::replace(&mut self.told, true) {
+                if !std::mem::replace(&mut self.has_warned, true) {
                     output::warn(format_args!(
                         "files of the cgroup {} stay, and of others like it: it is of version 1, and reclaim needs version 2",
                         cgroup.path
