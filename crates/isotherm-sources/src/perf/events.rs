@@ -219,12 +219,19 @@ fn trial(roots: &HostRoots, chosen: &Chosen, physical: bool) -> Result<Tried, St
         }
     }
     let totals = rings.totals();
-    let seen = match (totals.counted, totals.samples) {
-        (0, 0) => return Ok(Tried::Silent),
+    Ok(without_ours(chosen.kind, totals.counted, totals.samples))
+}
+
+/// What a trial says if no sample has an address of what it touched. Each thread of the process is sampled, so a page
+/// fault that is not ours is one of another thread, and no sign that the event has no addresses.
+fn without_ours(kind: Kind, counted: u64, samples: u64) -> Tried {
+    let seen = match (counted, samples) {
+        (0, 0) => return Tried::Silent,
+        (_, 1..) if kind == Kind::Faults => return Tried::Silent,
         (counted, 0) => format!("counted {counted} times and never sampled"),
         (_, samples) => format!("{samples} samples, none with an address of ours"),
     };
-    Err(format!("tried on our own accesses: {seen}"))
+    Tried::Useless(format!("tried on our own accesses: {seen}"))
 }
 
 fn is_ours(sample: &Sample<'_>, kind: Kind, physical: bool, memory: &Memory) -> bool {
@@ -253,10 +260,19 @@ mod tests {
         let chosen = choose(&roots, &options, false).unwrap();
         assert_eq!((chosen.kind, chosen.names().as_str()), (Kind::Faults, "faults"));
         assert_eq!(try_out(&roots, &chosen, false), Tried::Works);
-        // Nothing is read from a disk.
+        // We read nothing from a disk, though another thread may, as code of this program that left the page cache.
         let options = Options { events: vec!["major-faults".into()], ..Options::default() };
         let chosen = choose(&roots, &options, false).unwrap();
         assert_eq!(try_out(&roots, &chosen, false), Tried::Silent);
+    }
+
+    #[test]
+    fn faults_of_other_threads_do_not_make_an_event_useless() {
+        assert_eq!(without_ours(Kind::Faults, 1, 1), Tried::Silent);
+        assert_eq!(without_ours(Kind::Memory, 0, 0), Tried::Silent);
+        for (kind, counted, samples) in [(Kind::Faults, 2, 0), (Kind::Memory, 2, 0), (Kind::Memory, 2, 2)] {
+            assert!(matches!(without_ours(kind, counted, samples), Tried::Useless(_)), "{kind:?} {counted} {samples}");
+        }
     }
 
     /// A machine with one unit, `cpu`, that says it has loads with addresses and is of this type.
