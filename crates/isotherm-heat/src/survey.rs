@@ -195,6 +195,11 @@ impl Survey {
         }
     }
 
+    /// Whether the target is a large one, of which not everything was checked yet.
+    pub fn is_large(&self) -> bool {
+        self.waits.is_some()
+    }
+
     /// Whether a huge range of this rank waits for the survey. What the survey shows to be idle needs two reads instead of eight,
     /// and edges need the budget first.
     pub fn defers(&self, now: Ns, rank: Rank) -> bool {

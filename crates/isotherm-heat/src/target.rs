@@ -6,6 +6,8 @@
 //!   is found within one period.
 //! - A first check of memory that is assumed to be idle is read after 640 and 1,280 ms, and then with the background
 //!   scan: it most probably confirms what is assumed, and reads would be half of its cost.
+//! - While much of a large target waits for its first check, what is cleared is read after 20, 80, 320 and 1,280 ms. Reads are half of what a
+//!   check costs, and the next check shows the interval more exactly. The survey is read at each step.
 //! - A huge range without cleared pages is not read at all: its bits can say nothing new.
 //! - A huge range is cleared again when its time has come, which backs off from 2 s to 4 minutes. It is cleared at once when
 //!   a read finds several of its pages unexpectedly accessed (long idle, now touched). That also resets the back-off.
@@ -50,6 +52,11 @@ pub const HORIZON: Ns = 10_000_000_000;
 const PACKED_FROM: Ns = 32 * FIRST_READ;
 /// Doublings of [`FIRST_READ`] to the first read of memory that is assumed to be idle.
 const IDLE_STEP: u8 = 6;
+/// More huge ranges of a large target than this wait for their first check.
+const HURRIED_FROM: usize = 256;
+/// Doublings of [`FIRST_READ`] to the first read meanwhile, and from one read to the next.
+const HURRIED_STEP: u8 = 1;
+const HURRIED_DOUBLINGS: u8 = 2;
 /// The shortest time between two checks of a huge range that confirm each other.
 const FIRST_BACKOFF: Ns = 2_000_000_000;
 /// A huge range with this many unexpectedly accessed pages is cleared before all others.
@@ -72,7 +79,7 @@ const BETWEEN_COOLED: Ns = 4_000_000_000;
 pub const CREDIT_S: f64 = 5.0;
 /// The shares of the slow-down budget that unexpected accesses, first checks and routine checks have in any case.
 const SHARES: [f64; 3] = [0.3, 0.4, 0.2];
-/// Background reads are due at multiples of this or of a power of two times this, so that a pass reads many.
+/// Late reads are due at multiples of this or of a power of two times this.
 const SCAN_GRID: Ns = 100_000_000;
 
 #[derive(Clone, Debug)]
@@ -186,18 +193,7 @@ impl Target {
     /// Takes in which huge ranges are populated now (sorted). Huge ranges not listed are forgotten. The huge ranges returned are new:
     /// each has to be read once, through [`Target::read`], before anything else happens with it. O(huge ranges).
     pub fn refit(&mut self, populated: &[PmdNo]) -> Vec<PmdNo> {
-        let mut gone = Vec::new();
-        let mut fresh = Vec::new();
-        let mut listed = populated.iter().copied().peekable();
-        for pmd in self.pmds.keys() {
-            while let Some(new) = listed.next_if(|b| *b < pmd) {
-                fresh.push(new);
-            }
-            if listed.next_if_eq(&pmd).is_none() {
-                gone.push(pmd);
-            }
-        }
-        fresh.extend(listed);
+        let (fresh, gone) = self.pmds.differences(populated);
         for pmd in gone {
             self.remove(pmd);
         }
@@ -273,7 +269,7 @@ impl Target {
             self.survey.expect(pmd);
         }
         let mut timing = Timing::default();
-        timing.flags.set(Flags::FINER, rank == Rank::Finer);
+        timing.flags.set(Flags::SURVEYED, matches!(rank, Rank::Survey | Rank::Finer));
         self.pmds.insert(pmd, Entry { heat, timing });
         self.check_first(pmd, rank);
     }
@@ -393,6 +389,7 @@ impl Target {
     /// Plans the next read, and a clear if there is something to learn again.
     fn plan_read(&mut self, now: Ns, pmd: PmdNo) {
         let scan_period = self.scan_period_ns;
+        let is_hurried = self.is_hurried(pmd);
         // What a first check was expected to cost is a guess, and most of it comes at once or never.
         let horizon = if self.unchecked == 0 || self.survey.knows(pmd) { HORIZON } else { MIN_IDLE };
         let Some(entry) = self.pmds.get_mut(pmd) else { return };
@@ -408,8 +405,11 @@ impl Target {
             entry.heat.pack();
             return;
         }
-        let doubled = FIRST_READ << t.step().min(20);
-        let distance = if t.is(Flags::ASSUMED_IDLE) && doubled >= MIN_IDLE { Ns::MAX } else { doubled };
+        let passed = FIRST_READ << t.step().min(20);
+        // One that is due soon is not left out: by then a page counts as idle.
+        let doublings = if is_hurried && passed < MIN_IDLE / 2 { HURRIED_DOUBLINGS } else { 1 };
+        let next = (passed << doublings) - passed;
+        let distance = if t.is(Flags::ASSUMED_IDLE) && passed >= MIN_IDLE { Ns::MAX } else { next };
         if distance >= scan_period.min(horizon) {
             // Retouches expected within the horizon have come by now, or they will not come.
             self.reserved -= u64::from(t.reserved());
@@ -420,12 +420,12 @@ impl Target {
         }
         let planned = t.next_read();
         if distance < scan_period {
-            t.set_step(t.step() + 1);
+            t.set_step(t.step() + doublings);
             // From the clear on, reads are at 10, 20, 40 ...: each gap is as long as all gaps before it.
-            t.plan_read(now + distance);
+            let at = now + distance;
+            t.plan_read(if distance >= MIN_IDLE { at.next_multiple_of(grid(distance, 8)) } else { at });
         } else {
-            // A longer scan has fewer passes.
-            let grid = SCAN_GRID << (scan_period / (16 * SCAN_GRID)).max(1).ilog2();
+            let grid = grid(scan_period, 16);
             t.plan_read((now + scan_period.max(grid)) / grid * grid);
         }
         // A read on demand comes before the one that was planned, which may still be the next.
@@ -479,10 +479,17 @@ impl Target {
         self.mark_cleared(now, pmd, !pages);
     }
 
+    /// Whether reads of `pmd` are fewer, since there is more to check for the first time than the budgets allow soon.
+    fn is_hurried(&self, pmd: PmdNo) -> bool {
+        let waits = self.unchecked > HURRIED_FROM && self.survey.is_large();
+        waits && self.pmds.get(pmd).is_some_and(|entry| !entry.timing.is(Flags::SURVEYED))
+    }
+
     /// Marks pages as cleared and plans the first read. Returns how many pages (or huge pages) that were.
     fn mark_cleared(&mut self, now: Ns, pmd: PmdNo, stuck: Mask) -> u64 {
         let expected = self.expected(pmd).unwrap_or(0);
         let assumed_idle = self.unchecked > 0 && self.survey.assumes_idle(pmd);
+        let is_hurried = self.is_hurried(pmd);
         let Some(entry) = self.pmds.get_mut(pmd) else { return 0 };
         let learned = entry.heat.set_cleared(now, stuck);
         self.tally.cleared += learned;
@@ -497,9 +504,13 @@ impl Target {
         }
         self.reserved -= u64::from(t.reserved());
         self.reserved += u64::from(t.set_reserved(expected.min(learned)));
-        let assumed_idle = assumed_idle && !t.is(Flags::FINER);
+        let assumed_idle = assumed_idle && !t.is(Flags::SURVEYED);
         t.flags.set(Flags::ASSUMED_IDLE, assumed_idle);
-        t.set_step(if assumed_idle { IDLE_STEP } else { 0 });
+        t.set_step(match (assumed_idle, is_hurried) {
+            (true, _) => IDLE_STEP,
+            (false, true) => HURRIED_STEP,
+            (false, false) => 0,
+        });
         self.reads.push(t.plan_read(now + (FIRST_READ << t.step())), pmd);
         learned
     }
@@ -562,6 +573,12 @@ impl Target {
     pub fn resident(&self) -> u64 {
         self.pmds.values().map(|e| e.heat.resident()).sum()
     }
+}
+
+/// Reads that are so far away are due at multiples of this, so that a pass reads many: one part in `parts` of the distance, or up to half of
+/// that, but [`SCAN_GRID`] at least.
+fn grid(distance: Ns, parts: u64) -> Ns {
+    SCAN_GRID << (distance / (parts * SCAN_GRID)).max(1).ilog2()
 }
 
 /// The first moment from `from` on at which it is the turn of a huge range with hot pages.
@@ -699,6 +716,48 @@ mod tests {
         assert_eq!(coarse.len() + finer.len() + rest.len(), pmds.len());
         let due = target.due_reads(2610 * MS);
         assert!(!rest.iter().any(|pmd| due.contains(pmd)), "two reads show that they are idle");
+    }
+
+    #[test]
+    fn while_much_of_a_large_target_waits_what_is_not_of_the_survey_is_read_less_often() {
+        const MS: Ns = 1_000_000;
+        let pmds: Vec<PmdNo> = (0..4096).map(PmdNo).collect();
+        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: 60_000 * MS }, 1);
+        let half: Mask = (0..256).collect();
+        let read = |target: &mut Target, now, pmd, young| {
+            target.read(now, pmd, PmdBits::Pages { young, present: Mask::ALL });
+        };
+        // When it is read in the two seconds after its clear, half of it being accessed at once.
+        let reads_of = |target: &mut Target, cleared_at: Ns, pmd| {
+            target.cleared(cleared_at, pmd, Mask::NONE);
+            let mut at = Vec::new();
+            for ms in (0..2000).step_by(10) {
+                let now = cleared_at + ms * MS;
+                if target.due_reads(now).contains(&pmd) {
+                    at.push(ms);
+                    read(target, now, pmd, half);
+                }
+            }
+            at
+        };
+        let fresh = target.refit(&pmds);
+        fresh.iter().for_each(|pmd| read(&mut target, 0, *pmd, Mask::ALL));
+        let of_survey = target.due_clears(0, ClearQuota { urgent: 0, first: 1, routine: 0 })[0];
+        assert_eq!(reads_of(&mut target, 0, of_survey), [10, 20, 40, 80, 160, 320, 640, 1280]);
+        let rank = |target: &Target, pmd| target.pmds.get(pmd).and_then(|entry: &Entry| entry.timing.rank());
+        let rest: Vec<PmdNo> = pmds.iter().copied().filter(|pmd| rank(&target, *pmd) == Some(Rank::Rest)).collect();
+        assert_eq!(reads_of(&mut target, 5000 * MS, rest[0]), [20, 80, 320, 1280]);
+        let (last, others) = (rest[rest.len() - 1], pmds.iter().filter(|pmd| !rest[rest.len() - 200..].contains(pmd)));
+        others.for_each(|pmd| target.refused(*pmd));
+        assert!((1..=HURRIED_FROM).contains(&target.unchecked()), "{}", target.unchecked());
+        assert_eq!(reads_of(&mut target, 9000 * MS, last), [10, 20, 40, 80, 160, 320, 640, 1280]);
+    }
+
+    #[test]
+    fn late_reads_are_on_a_grid_of_an_eighth_of_their_distance_at_most() {
+        let ms = |distance: Ns, parts| grid(distance * 1_000_000, parts) / 1_000_000;
+        assert_eq!([1000, 1280, 2560, 5120, 20_480].map(|distance| ms(distance, 8)), [100, 100, 200, 400, 1600]);
+        assert_eq!([1000, 12_000, 60_000].map(|distance| ms(distance, 16)), [100, 400, 3200]);
     }
 
     #[test]

@@ -118,6 +118,9 @@ impl PageTracker {
             return Ok(());
         }
         let stuck = self.target.stuck_pmds();
+        if stuck.is_empty() {
+            return Ok(());
+        }
         let pages = self.target.uncleared_in(&stuck);
         if !ProcessClears::is_worth(pages, self.target.resident()) {
             return Ok(());
