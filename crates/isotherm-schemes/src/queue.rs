@@ -349,6 +349,11 @@ impl HintQueue {
         self.levels == 0
     }
 
+    /// Whether all hints are of the lowest level, or there are none.
+    pub fn has_lowest_only(&self) -> bool {
+        self.levels <= 1
+    }
+
     /// Most hints that it can hold.
     pub fn capacity(&self) -> usize {
         self.capacity

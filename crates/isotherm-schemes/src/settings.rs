@@ -145,6 +145,10 @@ impl File {
         if file.targets.pids.contains(&0) {
             return Err(value("targets", "pids: 0 is no process id"));
         }
+        let targets = &file.targets;
+        if [!targets.pids.is_empty(), targets.cgroup.is_some(), targets.all].into_iter().filter(|is| *is).count() > 1 {
+            return Err(value("targets", "pids, cgroup and all exclude each other"));
+        }
         for (name, percent) in [("max_slowdown", file.watch.max_slowdown), ("max_cpu", file.watch.max_cpu)] {
             if percent.is_some_and(|percent| !(percent > 0.0 && percent.is_finite())) {
                 return Err(value("watch", format!("{name} has to be above 0; over 100 lifts the limit")));
@@ -186,6 +190,9 @@ mod tests {
     #[test]
     fn values_that_mean_nothing_are_errors_that_name_them() {
         for (text, name) in [
+            ("[targets]\npids = [7]\nall = true", "[targets] pids, cgroup and all"),
+            ("[targets]\ncgroup = \"a\"\nall = true", "[targets] pids, cgroup and all"),
+            ("[targets]\npids = [7]\ncgroup = \"a\"", "[targets] pids, cgroup and all"),
             ("[watch]\nmax_cpu = nan", "[watch] max_cpu"),
             ("[watch]\nmax_cpu = -1.0", "[watch] max_cpu"),
             ("[watch]\nmax_slowdown = inf", "[watch] max_slowdown"),

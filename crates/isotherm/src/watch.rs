@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use isotherm_heat::Clock;
 use isotherm_heat::source::AccessSource;
-use isotherm_heat::{Granularity, Region, RunInfo, Snapshot, TargetHeat};
+use isotherm_heat::{Granularity, RunInfo, Snapshot, TargetHeat};
 use isotherm_host::{HostFacts, HostRoots};
 use isotherm_monitor::{CLEAR_TICK, Follower, Mode, Monitor, Selection, Settings};
 use isotherm_schemes::collapse::benefit;
@@ -38,8 +38,6 @@ use std::time::Duration;
 /// Listing and snapshots may take this share of the CPU budget before snapshots are made less often.
 const MAX_BOOKKEEPING: f64 = 0.7;
 const SETTLED_NS: u64 = 10_000_000_000;
-/// Regions accessed less often than this are skipped in the search for hot huge ranges.
-const MIN_WARM_HZ: f32 = 0.1;
 
 /// A command that we started in order to watch it. It gets SIGTERM when we end.
 #[derive(Debug)]
@@ -418,13 +416,18 @@ pub fn run_info(source: &dyn AccessSource, settings: Settings, window_ns: u64) -
     }
 }
 
-/// The input of a planner for a watched target. If hints come from MGLRU, the caller adds the generations.
-pub fn window_of<'a>(monitor: &'a Monitor<Box<dyn Clock>>, target: &'a TargetHeat) -> TargetWindow<'a> {
+/// The input of a planner for a watched target. Of a sampled one, huge ranges of a benefit below `min_benefit_hz` are left out. If hints come
+/// from MGLRU, the caller adds the generations.
+pub fn window_of<'a>(
+    monitor: &'a Monitor<Box<dyn Clock>>,
+    target: &'a TargetHeat,
+    min_benefit_hz: f64,
+) -> TargetWindow<'a> {
     TargetWindow {
         id: target.id,
         comm: target.comm.as_str().into(),
         mappings: monitor.mappings_of(target.id.pid).unwrap_or_default().into(),
-        facts: facts_of(monitor, target),
+        facts: facts_of(monitor, target, min_benefit_hz),
         generations: Vec::new(),
     }
 }
@@ -439,14 +442,11 @@ pub fn idle_window_of<'a>(
     IdleWindow { id: target.id, comm: target.comm.as_str().into(), mappings, idle }
 }
 
-/// The facts about the huge ranges of a target: from its pages, or from its regions if it is sampled. Regions that are hardly ever accessed
+/// The facts about the huge ranges of a target: from its pages, or from its regions if it is sampled. Regions with less benefit than asked for
 /// are skipped, because they hold millions of huge ranges.
-fn facts_of(monitor: &Monitor<Box<dyn Clock>>, target: &TargetHeat) -> Vec<PmdFacts> {
+fn facts_of(monitor: &Monitor<Box<dyn Clock>>, target: &TargetHeat, min_benefit_hz: f64) -> Vec<PmdFacts> {
     match monitor.pages_of(target.id.pid) {
         Some(pages) => benefit::of_pages(pages, monitor.now()),
-        None => {
-            let warm: Vec<Region> = target.regions.iter().filter(|r| r.rate_hz >= MIN_WARM_HZ).copied().collect();
-            benefit::of_regions(&warm)
-        }
+        None => benefit::of_warm_regions(&target.regions, min_benefit_hz),
     }
 }

@@ -89,8 +89,14 @@ pub struct Run {
 /// Facts of the huge ranges that `regions` (sorted, disjoint) cover, as in a recording. A page counts at the mean rate of
 /// its region, and as present by the region's share of present pages.
 pub fn of_regions(regions: &[Region]) -> Vec<PmdFacts> {
+    of_warm_regions(regions, 0.0)
+}
+
+/// The same without huge ranges of a lower benefit than this: a cold region may hold a million of them.
+pub fn of_warm_regions(regions: &[Region], min_benefit_hz: f64) -> Vec<PmdFacts> {
     let each = |run: Run| (0..run.pmds).map(move |n| PmdFacts { pmd: PmdNo(run.facts.pmd.0 + n), ..run.facts });
-    runs_of_regions(regions).into_iter().flat_map(each).collect()
+    let runs = runs_of_regions(regions).into_iter().filter(|run| run.facts.benefit_hz >= min_benefit_hz);
+    runs.flat_map(each).collect()
 }
 
 /// The same as [`of_regions`], with the huge ranges within one region as a run. Its cost is by regions, not by their size.

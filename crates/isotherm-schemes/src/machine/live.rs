@@ -188,8 +188,14 @@ impl Live {
                 shared += u32::from(pages.present - pages.exclusive);
             }
         }
-        Some(shared * FORK_SHARE > present)
+        are_shared(shared, present)
     }
+}
+
+/// Whether so many of the pages sampled are shared that the process is a copy. Unknown if none was present, as where a large mapping has few
+/// pages.
+fn are_shared(shared: u32, present: u32) -> Option<bool> {
+    (present > 0).then_some(shared * FORK_SHARE > present)
 }
 
 /// Does this, and measures how long it takes. The answer is the number of pages that have left.
@@ -314,6 +320,14 @@ impl Machine for Live {
 mod tests {
     use super::*;
     use isotherm_units::Bytes;
+
+    #[test]
+    fn a_copy_shares_much_of_what_is_present_and_of_nothing_that_cannot_be_said() {
+        assert_eq!(
+            [(0, 0), (0, 512), (25, 512), (26, 512)].map(|(shared, present)| are_shared(shared, present)),
+            [None, Some(false), Some(false), Some(true)]
+        );
+    }
 
     #[test]
     fn memory_that_others_use_behind_its_back_must_stay() {

@@ -219,6 +219,18 @@ impl State {
         self.dtlb_note = note;
     }
 
+    /// Begins to watch, for the first time or in another way: no target is checked yet, and others may be measured.
+    pub fn begin(&mut self) {
+        self.targets.values_mut().for_each(|target| target.began = 0);
+        self.readings.clear();
+        self.first_rates = None;
+    }
+
+    /// The lowest benefit of which windows have to tell. Where heat does not decide, all ranges may be hinted.
+    pub fn min_benefit_hz(&self) -> f64 {
+        if self.hints == HintSource::Heat && !self.round_robin { self.rules.min_benefit_hz } else { 0.0 }
+    }
+
     /// Applies new settings.
     pub fn reload(&mut self, rules: Rules, budgets: Budgets, round_robin: bool) {
         self.order(Order::Keep(budgets));
@@ -284,7 +296,7 @@ impl State {
                 self.add(hint);
             }
         }
-        if self.round_robin && self.queue.is_empty() {
+        if self.round_robin && self.queue.has_lowest_only() && self.queue.len_of(window.id) == 0 {
             self.add_round_robin(window, now);
         }
     }
@@ -303,7 +315,7 @@ impl State {
         matches!(added, Added::New | Added::Raised | Added::NewInsteadOf(_))
     }
 
-    /// If nothing hot is left: hints for the next huge ranges by address, as many as one second allows.
+    /// If nothing hot is left, and none of the last ones of this process: hints for the next huge ranges by address, as many as one second allows.
     fn add_round_robin(&mut self, window: &TargetWindow<'_>, now: Ns) {
         let planned = plan::round_robin(&self.rules, window, now);
         let cursor = self.targets.get(&window.id).map_or(PmdNo(0), |t| t.cursor);
@@ -581,5 +593,80 @@ impl Target {
             split: self.splitter.as_ref().map(Splitter::status),
             bring_back: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PmdFacts;
+    use isotherm_heat::Mapping;
+
+    const S: Ns = 1_000_000_000;
+
+    fn target(pid: u32) -> TargetId {
+        TargetId { pid, start_ticks: u64::from(pid) }
+    }
+
+    /// A window of a process with a hundred small huge ranges of this benefit.
+    fn window(pid: u32, benefit_hz: f64) -> TargetWindow<'static> {
+        let range = AddrRange::new(PmdNo(0).addr(), PmdNo(100).addr());
+        let mapping = Mapping { range, name: String::new(), perms: "rw-p".parse().unwrap() };
+        let facts = (0..100).map(|n| PmdFacts { pmd: PmdNo(n), present: 512, measured: 512, huge: false, benefit_hz });
+        TargetWindow {
+            id: target(pid),
+            comm: "db".into(),
+            mappings: vec![mapping].into(),
+            facts: facts.collect(),
+            generations: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_walk_by_address_goes_on_in_each_process() {
+        let mut state = State::new(Rules::default(), Budgets { per_second: 8.0, ..Budgets::default() });
+        state.describe("s", false, true, HintSource::Heat);
+        assert_eq!(state.min_benefit_hz(), 0.0, "also what is cold");
+        (1..4).for_each(|pid| state.feed(&window(pid, 0.0), Bytes(1 << 30), S));
+        assert_eq!([1, 2, 3].map(|pid| state.queue.len_of(target(pid))), [8; 3]);
+        // The first is served before the next window, and no other.
+        state.forget_hints(target(1));
+        (1..4).for_each(|pid| state.feed(&window(pid, 0.0), Bytes(1 << 30), 2 * S));
+        assert_eq!([1, 2, 3].map(|pid| state.queue.len_of(target(pid))), [8; 3]);
+        let of_first: Vec<u64> =
+            state.queue.snapshot().iter().filter(|hint| hint.process.pid == 1).map(|hint| hint.pmd.0).collect();
+        assert_eq!(of_first, (8..16).collect::<Vec<_>>());
+        // What is hot goes first.
+        state.forget_hints(target(3));
+        state.feed(&window(2, 9000.0), Bytes(1 << 30), 3 * S);
+        state.feed(&window(3, 0.0), Bytes(1 << 30), 3 * S);
+        assert_eq!([2, 3].map(|pid| state.queue.len_of(target(pid))), [100, 0]);
+    }
+
+    #[test]
+    fn where_heat_decides_windows_tell_of_what_is_worth_it() {
+        let mut state = State::new(Rules { min_benefit_hz: 7.0, ..Rules::default() }, Budgets::default());
+        state.describe("s", false, false, HintSource::Heat);
+        assert_eq!(state.min_benefit_hz(), 7.0);
+        state.describe("s", false, false, HintSource::Mglru);
+        assert_eq!(state.min_benefit_hz(), 0.0);
+    }
+
+    #[test]
+    fn where_watching_begins_again_hints_wait_until_enough_is_known() {
+        let mut state = State::new(Rules::default(), Budgets::default());
+        let hints = |state: &State| state.queue.len_of(target(1));
+        state.set_unchecked((50, 100));
+        state.feed(&window(1, 9000.0), Bytes(1 << 30), S);
+        state.feed(&window(1, 9000.0), Bytes(1 << 30), 30 * S);
+        assert_eq!(hints(&state), 0);
+        state.feed(&window(1, 9000.0), Bytes(1 << 30), 31 * S);
+        assert_eq!(hints(&state), 100, "it has waited for long enough");
+        state.forget_hints(target(1));
+        state.begin();
+        state.feed(&window(1, 9000.0), Bytes(1 << 30), 40 * S);
+        assert_eq!(hints(&state), 0);
+        state.feed(&window(1, 9000.0), Bytes(1 << 30), 70 * S);
+        assert_eq!(hints(&state), 100);
     }
 }

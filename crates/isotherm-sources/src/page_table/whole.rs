@@ -6,10 +6,16 @@ use isotherm_heat::source::{Clear, ClearedProcess};
 use isotherm_heat::{Mask, PmdBits};
 use isotherm_sys::clear_refs;
 use isotherm_sys::clock;
-use isotherm_sys::proc::MapEntry;
+use isotherm_sys::proc::{MapEntry, Status};
 use isotherm_units::{AddrRange, PmdNo};
 use std::collections::HashMap;
 use std::io;
+
+/// A process is not cleared as a whole if its page faults would wait for longer than this.
+const MAX_STALL_NS: u64 = 500_000_000;
+/// What a page takes, at most: to clear it, and to step over it in a walk that only flushes the TLB.
+const CLEAR_NS_PER_PAGE: u64 = 50;
+const FLUSH_NS_PER_PAGE: u64 = 3;
 
 impl PageTable {
     /// Clears the whole process, `stuck` included: see [`isotherm_heat::source::PageSource::clear_process`].
@@ -36,6 +42,9 @@ impl PageTable {
             pmds.extend(all);
             clear_refs::Clear::All
         };
+        if stall_ns(which, &self.proc.status(pid)?, !self.soft_dirty) > MAX_STALL_NS {
+            return Ok(none_cleared());
+        }
         let began = clock::monotonic_ns();
         let failed = |source: io::Error| match source.raw_os_error() {
             Some(ESRCH) => Error::Gone(pid),
@@ -146,6 +155,17 @@ impl PageTable {
     }
 }
 
+/// For how long page faults of a process wait while it is cleared, at most.
+fn stall_ns(which: clear_refs::Clear, status: &Status, flushes: bool) -> u64 {
+    let resident = status.rss.unwrap_or_default();
+    let cleared = match which {
+        clear_refs::Clear::File => status.rss_of_files.unwrap_or(resident),
+        clear_refs::Clear::All | clear_refs::Clear::Anonymous => resident,
+    };
+    let flushed = if flushes { resident.pages() } else { 0 };
+    cleared.pages() * CLEAR_NS_PER_PAGE + flushed * FLUSH_NS_PER_PAGE
+}
+
 /// The answer where a whole process may not be cleared.
 fn none_cleared() -> ClearedProcess {
     ClearedProcess { clear: Clear { at: clock::monotonic_ns(), ..Clear::default() }, ..ClearedProcess::default() }
@@ -154,4 +174,25 @@ fn none_cleared() -> ClearedProcess {
 /// Memory private to the process, without a file.
 pub(super) fn is_private(map: &MapEntry) -> bool {
     map.is_anonymous() && map.perms.is_private()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isotherm_units::Bytes;
+
+    #[test]
+    fn a_clear_of_all_of_a_large_process_would_stall_it_and_one_of_its_files_would_not() {
+        const GIB: u64 = 1 << 30;
+        let of = |rss: u64, files| Status { rss: Some(Bytes(rss)), rss_of_files: files, ..Status::default() };
+        let large = of(200 * GIB, Some(Bytes(GIB)));
+        assert!(stall_ns(clear_refs::Clear::File, &large, true) < MAX_STALL_NS);
+        assert!(stall_ns(clear_refs::Clear::All, &large, false) > MAX_STALL_NS);
+        let small = of(30 * GIB, Some(Bytes(GIB)));
+        assert!(stall_ns(clear_refs::Clear::All, &small, true) < MAX_STALL_NS);
+        // Libraries alone would be fast, but a flush steps over all of it.
+        assert!(stall_ns(clear_refs::Clear::File, &of(2048 * GIB, Some(Bytes(GIB))), true) > MAX_STALL_NS);
+        // A kernel that does not tell files apart.
+        assert_eq!(stall_ns(clear_refs::Clear::File, &of(GIB, None), false), 262_144 * CLEAR_NS_PER_PAGE);
+    }
 }

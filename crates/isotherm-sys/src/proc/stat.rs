@@ -150,6 +150,8 @@ pub struct Status {
     pub uids: [u32; 4],
     /// Resident memory; `None` for a kernel thread or a zombie.
     pub rss: Option<Bytes>,
+    /// Resident pages of files and of shared memory (`RssFile` and `RssShmem`). Unknown before 4.5.
+    pub rss_of_files: Option<Bytes>,
     /// Locked in memory (`VmLck`).
     pub locked: Option<Bytes>,
     /// Pinned for devices and the like (`VmPin`).
@@ -177,6 +179,10 @@ impl Status {
             match key {
                 b"Uid" => uids = Some(four(value).map_err(at)?),
                 b"VmRSS" => status.rss = Some(kilobytes(value, "VmRSS").map_err(at)?),
+                b"RssFile" | b"RssShmem" => {
+                    let rss = kilobytes(value, "RssFile").map_err(at)?;
+                    status.rss_of_files = Some(Bytes(status.rss_of_files.map_or(0, |sum| sum.0) + rss.0));
+                }
                 b"VmLck" => status.locked = Some(kilobytes(value, "VmLck").map_err(at)?),
                 b"VmPin" => status.pinned = Some(kilobytes(value, "VmPin").map_err(at)?),
                 b"TracerPid" => status.tracer = Some(number(value, "TracerPid").map_err(at)?).filter(|pid| *pid > 0),

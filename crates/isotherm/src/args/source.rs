@@ -8,7 +8,7 @@ pub enum SourceArg {
     /// The best that this machine and your privileges offer
     #[default]
     Auto,
-    /// Page by page through BPF: needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE and CAP_SYS_NICE
+    /// Page by page through BPF: needs root, or CAP_BPF, CAP_PERFMON, CAP_SYSLOG, CAP_SYS_PTRACE and CAP_SYS_NICE
     PageTable,
     /// Sampled accesses, as perf events report them: see --event; your own processes without privilege
     Perf,

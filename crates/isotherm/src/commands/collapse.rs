@@ -152,7 +152,7 @@ fn run(args: &CollapseArgs) -> Result<()> {
             uses_of(args).enter();
             (known, format!("recording {}", path.display()), None)
         }
-        None => watched(args, &stop)?,
+        None => watched(args, min_benefit_hz(args, &rules), &stop)?,
     };
     if stop.is_set() {
         bail!("stopped before anything was collapsed");
@@ -202,8 +202,18 @@ fn uses_of(args: &CollapseArgs) -> Uses {
     if HintSource::from(args.hints) == HintSource::Heat { uses } else { uses.ageing() }
 }
 
+/// The lowest benefit of which windows have to tell. Where heat does not decide, all ranges may be hinted.
+fn min_benefit_hz(args: &CollapseArgs, rules: &Rules) -> f64 {
+    let by_heat = args.order == OrderArg::Heat && HintSource::from(args.hints) == HintSource::Heat;
+    if by_heat { rules.min_benefit_hz } else { 0.0 }
+}
+
 /// Watches for a while. A command that was started lives as long as the returned `Watching`.
-fn watched(args: &CollapseArgs, stop: &Stop) -> Result<(Vec<TargetWindow<'static>>, String, Option<Watching>)> {
+fn watched(
+    args: &CollapseArgs,
+    min_benefit_hz: f64,
+    stop: &Stop,
+) -> Result<(Vec<TargetWindow<'static>>, String, Option<Watching>)> {
     let mut generations = Generations::open(args.hints.into())?;
     let mut watching = Prepared::new(&args.targets, &args.watch, WINDOW_NS)?.start(uses_of(args))?;
     let bar = output::progress(Some(args.duration), "watching");
@@ -213,7 +223,7 @@ fn watched(args: &CollapseArgs, stop: &Stop) -> Result<(Vec<TargetWindow<'static
         let alive = || snapshot.targets.iter().filter(|t| !t.exited);
         generations.age(&alive().map(|t| t.id.pid).collect::<Vec<_>>())?;
         for target in alive() {
-            let mut window = window_of(monitor, target);
+            let mut window = window_of(monitor, target, min_benefit_hz);
             generations.add_to(&mut window)?;
             known.push(window.into_owned());
         }

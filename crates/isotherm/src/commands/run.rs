@@ -354,14 +354,14 @@ fn begin_again(config: &Config, feeder: &mut Feeder<'_>) -> Result<Watching> {
 /// Reads the settings again. They are in force then, unless watching has to start over for them: then they are returned, and nothing has
 /// changed. Nor does a file with errors change anything.
 fn reloaded(args: &RunArgs, config: &mut Config, (shared, able): (&Shared, Able)) -> Option<Config> {
-    let new = match Config::load(args).and_then(|new| check_actions(args, &new).map(|()| new)) {
+    let mut new = match Config::load(args).and_then(|new| check_actions(args, &new).map(|()| new)) {
         Ok(new) => new,
         Err(error) => {
             output::warn(format_args!("the settings are unchanged: {error:#}"));
             return None;
         }
     };
-    if new.rules.files != config.rules.files {
+    if std::mem::replace(&mut new.rules.files, config.rules.files) != config.rules.files {
         output::note("`files` is unchanged until the next start");
     }
     if new.pages_out() && !able.pages_out {
@@ -452,6 +452,7 @@ impl Feeder<'_> {
     fn begin(&mut self, config: &Config, watching: &Watching) {
         self.measured = false;
         let mut state = lock(self.shared);
+        state.begin();
         state.describe(&watching.run.source, self.args.dry_run, config.round_robin, config.hints);
         state.set_sandbox(sandbox::status());
         state.set_intervals_goal(watching.monitor.settings().intervals_goal);
@@ -494,17 +495,18 @@ impl Feeder<'_> {
         let alive = || snapshot.targets.iter().filter(|t| !t.exited);
         let ids: Vec<TargetId> = alive().map(|t| t.id).collect();
         let now = clock::monotonic_ns();
-        {
+        let min_benefit_hz = {
             let mut state = lock(self.shared);
             state.keep(&ids);
             state.set_unchecked(monitor.unchecked());
-        }
+            state.min_benefit_hz()
+        };
         self.generations.age(&ids.iter().map(|id| id.pid).collect::<Vec<_>>())?;
         for gone in snapshot.targets.iter().filter(|t| t.exited) {
             self.generations.forget(gone.id.pid);
         }
         for target in alive().filter(|t| monitor.mappings_of(t.id.pid).is_some()) {
-            let mut window = window_of(monitor, target);
+            let mut window = window_of(monitor, target, min_benefit_hz);
             self.generations.add_to(&mut window)?;
             let rss = self.proc.status(target.id.pid).ok().and_then(|s| s.rss).unwrap_or_default();
             let sampled = monitor.sampled_extent_of(target.id.pid).map(sampled_status);
@@ -591,4 +593,29 @@ fn conclude(args: &RunArgs, shared: &Shared) -> Result<()> {
         status::tell(&status, out)?;
         Ok(gain::tell(&status.gain, out)?)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::config::tests::args;
+    use super::*;
+    use isotherm_schemes::Budgets;
+    use isotherm_schemes::collapse::Rules;
+
+    #[test]
+    fn files_stay_as_they_were_when_the_settings_are_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.toml");
+        let written = |text: &str| std::fs::write(&path, format!("[targets]\npids = [7]\n[rules]\n{text}")).unwrap();
+        written("");
+        let args = args(&["-c", path.to_str().unwrap()]);
+        let mut config = Config::load(&args).unwrap();
+        let shared: Shared = Arc::new(Mutex::new(State::new(Rules::default(), Budgets::default())));
+        let able = Able::of(&config);
+        // The worker checks each range again, and was started without files: hints for them would all be refused.
+        written("files = true\nmin_benefit_hz = 9.0\n");
+        assert!(reloaded(&args, &mut config, (&shared, able)).is_none());
+        assert_eq!((config.rules.files, config.rules.min_benefit_hz), (false, 9.0));
+        assert_eq!(lock(&shared).min_benefit_hz(), 9.0);
+    }
 }

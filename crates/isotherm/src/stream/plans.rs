@@ -6,7 +6,7 @@ use crate::swap;
 use crate::watch::{idle_window_of, window_of};
 use isotherm_heat::{Clock, Ns, Snapshot, TargetHeat};
 use isotherm_monitor::Monitor;
-use isotherm_schemes::collapse::COLLAPSE;
+use isotherm_schemes::collapse::{self, COLLAPSE};
 use isotherm_schemes::page_out::{PAGE_OUT, Rules, idle_pages};
 use isotherm_schemes::preview::{Preview, hidden_in, preview, refused};
 use isotherm_schemes::split::SPLIT;
@@ -51,7 +51,8 @@ fn plan(monitor: &Monitor<Box<dyn Clock>>, target: &TargetHeat, has_swap: bool) 
     let rules = Rules { min_idle_ns: MIN_IDLE_NS };
     let idle = pages.filter(|_| !others_clear).map(|pages| idle_pages(rules, pages, now)).unwrap_or_default();
     let hidden = pages.map(|pages| hidden_in(pages, MIN_IDLE_NS, now)).unwrap_or_default();
-    let known = preview(&window_of(monitor, target), &idle_window_of(monitor, target, idle), &hidden, now);
+    let window = window_of(monitor, target, collapse::Rules::default().min_benefit_hz);
+    let known = preview(&window, &idle_window_of(monitor, target, idle), &hidden, now);
     let mut rows: Vec<PlanRow> = known.into_iter().map(row).collect();
     let whole = |action, why_not: &str| PlanRow {
         why_not: why_not.to_owned(),

@@ -142,7 +142,7 @@ fn parse(path: &Path, runs_work: bool) -> Result<File> {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::args::usage::Usage;
     use crate::commands::run::{migrate, page_out, reclaim, split};
@@ -154,7 +154,7 @@ mod tests {
         args: RunArgs,
     }
 
-    fn args(line: &[&str]) -> RunArgs {
+    pub fn args(line: &[&str]) -> RunArgs {
         Line::parse_from([&["run"], line].concat()).args
     }
 
