@@ -20,9 +20,10 @@
 mod cold;
 
 use anyhow::{Context, Result};
+use cold::evict::Refaults;
 use cold::scene::{HEAP_PAGES, Load, STORE_PAGES, Scene};
 use cold::ways::{Way, Working, reclaim_by_size};
-use cold::{evict, loss, wait};
+use cold::{loss, wait};
 use isotherm_bench::neighbours::{Neighbour, Neighbours};
 use isotherm_bench::{Log, become_workload, median, need_lab, only, spread, trials};
 use isotherm_sys::clock;
@@ -183,13 +184,23 @@ fn losses(log: &mut Log, trials: usize) -> Result<()> {
 }
 
 fn watched_and_not(log: &mut Log, trials: usize) -> Result<()> {
-    let mut ratios = Vec::new();
+    let mut ratios = [Vec::new(), Vec::new(), Vec::new()];
     for seed in 1..=trials as u64 {
-        let (plain, watched) = (evict::refaults(seed * 100, false)?, evict::refaults(seed * 100, true)?);
-        log.line(format!("seed {seed}  limit of 1.3 working sets: {plain} refaults unwatched, {watched} watched"));
-        ratios.push((watched as f64 + 1.0) / (plain as f64 + 1.0));
+        let (plain, watched) = (Refaults::measure(seed * 100, false)?, Refaults::measure(seed * 100, true)?);
+        log.line(format!(
+            "seed {seed}  limit of 1.3 working sets: {} refaults in the first 40 s unwatched, {} watched; then {}, {}",
+            plain.first, watched.first, plain.then, watched.then
+        ));
+        for ((plain, watched), ratios) in plain.parts().into_iter().zip(watched.parts()).zip(&mut ratios) {
+            ratios.push((watched as f64 + 1.0) / (plain as f64 + 1.0));
+        }
     }
-    log.line(format!("watched over unwatched: {}", spread(&ratios)));
-    log.result("watch_refault_ratio", median(&ratios));
+    for (part, ratios) in ["in all", "in the first 40 s", "then"].iter().zip(&ratios) {
+        log.line(format!("watched over unwatched, {part}: {}", spread(ratios)));
+    }
+    let [all, first, then] = ratios.map(|ratios| median(&ratios));
+    log.result("watch_refault_ratio", all);
+    log.result("watch_refault_ratio_first", first);
+    log.result("watch_refault_ratio_then", then);
     Ok(())
 }

@@ -13,7 +13,8 @@
 //!   a read finds several of its pages unexpectedly accessed (long idle, now touched). That also resets the back-off.
 //!   Unexpected accesses go first. If it is only a page or two, the huge range is cleared soon, not at once: the thin edge
 //!   of a hot set has unexpected accesses all the time. So is one of which a quarter of the pages or more came since its
-//!   check: fewer are estimated from the others.
+//!   check: fewer are estimated from the others. Because of a few pages it is cleared once in 16 s at most, or once in 32 s if their
+//!   accesses are as expected: where they are at random, each range has such pages all the time, and under reclaim each clear costs.
 //! - One with hot pages is cleared every minute, each at a time of its own, so that of a span of them some are checked every
 //!   second or two. When much of one turns out to have cooled down, the hot ones around it are cleared at once. While half of the
 //!   slow-down budget's credit is spent, it backs off like the others.
@@ -63,6 +64,9 @@ const FIRST_BACKOFF: Ns = 2_000_000_000;
 const MANY: u32 = 8;
 /// How soon a huge range is cleared again whose long-idle pages were accessed as expected.
 const WEAK_RECHECK: Ns = 8_000_000_000;
+/// Between two checks of a huge range because of a few pages, at least.
+const BETWEEN_FEW: Ns = 16_000_000_000;
+const BETWEEN_WEAK: Ns = 32_000_000_000;
 /// When a huge range whose pages a clear did not reach is tried again.
 pub(crate) const STUCK_RETRY: Ns = 60_000_000_000;
 /// Doublings of `FIRST_BACKOFF` at most: about four minutes.
@@ -370,8 +374,11 @@ impl Target {
                 self.routine.push((t.plan_clear(turn, true), pmd));
             }
         } else if found.unexpected + found.weakly_unexpected > 0 {
-            // A page here and there, as at the edge of any hot set. Soon, and after huge ranges that were never checked.
-            let soon = now + if found.unexpected > 0 { FIRST_BACKOFF } else { WEAK_RECHECK };
+            // A page here and there, as at the edge of any hot set. Soon, and after huge ranges that were never checked. But each only so
+            // often: where accesses are at random, every range has such pages all the time.
+            let (soon, at_most) =
+                if found.unexpected > 0 { (FIRST_BACKOFF, BETWEEN_FEW) } else { (WEAK_RECHECK, BETWEEN_WEAK) };
+            let soon = (now + soon).max(entry.heat.cleared_at() + at_most);
             if t.next_clear() == 0 || t.next_clear() > soon {
                 t.set_backoff(if found.unexpected > 0 { 0 } else { t.backoff() });
                 self.routine.push((t.plan_clear(soon, true), pmd));
@@ -797,7 +804,18 @@ mod tests {
             target.read(6 * S, pmd, bits((0..pages).collect()));
         }
         assert_eq!(target.due_clears(6 * S, URGENT), [PmdNo(2)], "at once, whatever the budget");
-        assert_eq!(target.due_clears(6 * S, ALL), [] as [PmdNo; 0]);
-        assert_eq!(target.due_clears(8 * S, ALL), [PmdNo(1)], "two seconds later, with the others");
+        assert_eq!(target.due_clears(15 * S, ALL), [] as [PmdNo; 0], "it was checked not long ago");
+        assert_eq!(target.due_clears(16 * S, ALL), [PmdNo(1)]);
+        target.cleared(16 * S, PmdNo(1), Mask::NONE);
+        target.read(40 * S, PmdNo(1), bits(Mask::NONE));
+        // A page of which nothing else is known, and later the same, about as soon as before.
+        target.read(41 * S, PmdNo(1), bits((9..10).collect()));
+        assert_eq!(target.due_clears(42 * S, ALL), [] as [PmdNo; 0]);
+        assert_eq!(target.due_clears(43 * S, ALL), [PmdNo(1)], "two seconds later, with the others");
+        target.cleared(43 * S, PmdNo(1), Mask::NONE);
+        target.read(60 * S, PmdNo(1), bits(Mask::NONE));
+        target.read(61 * S, PmdNo(1), bits((9..10).collect()));
+        let first = (61..200).find(|s| target.due_clears(s * S, ALL) == [PmdNo(1)]);
+        assert_eq!(first, Some(75));
     }
 }
