@@ -130,9 +130,9 @@ impl MappingTarget {
         let watched_ns = now.saturating_sub(self.cleared_at.unwrap_or(now));
         for mapping in self.mappings.values() {
             let counted = mapping.pages(watched_ns, now);
-            for (interval, _, pages) in &counted {
+            for (interval, idle, pages) in &counted {
                 sum.temperature.add(*interval, *pages);
-                sum.idle.add(*interval, *pages);
+                sum.idle.add(*idle, *pages);
             }
             builder.mixed(mapping.bits.range, mapping.bits.huge_pages, &counted);
         }
@@ -157,9 +157,10 @@ impl MappingHeat {
         // The rest was not accessed in the check. It has been idle for that long, or longer if the whole mapping was.
         let idle =
             watched_ns.max(now.saturating_sub(self.idle_since).min(now)).max(if use_before { CHECK_PERIOD } else { 0 });
-        let code = if idle >= MIN_IDLE { Interval::from_ns(idle).extrapolated() } else { Interval::UNMEASURED };
+        let idle = if idle >= MIN_IDLE { Interval::from_ns(idle) } else { Interval::UNMEASURED };
         if left > 0 {
-            counted.push((code, code, left));
+            let interval = if idle.is_measured() { idle.extrapolated() } else { idle };
+            counted.push((interval, idle, left));
         }
         counted
     }
@@ -201,6 +202,7 @@ mod tests {
             (rest.octaves().unwrap() - sum.temperature.quantile(1.0).unwrap().octaves().unwrap()).abs() < 0.2,
             "idle for 10 s"
         );
+        assert_eq!(sum.idle.quantile(1.0), Some(Interval::from_ns(10 * S)), "and that is not extrapolated");
         assert_eq!((sum.regions.len(), sum.regions[0].resident_pages), (1, 1000));
     }
 

@@ -7,14 +7,15 @@
 //! - A first check of memory that is assumed to be idle is read after 640 and 1,280 ms, and then with the background
 //!   scan: it most probably confirms what is assumed, and reads would be half of its cost.
 //! - While much of a large target waits for its first check, what is cleared is read after 20, 80, 320 and 1,280 ms. Reads are half of what a
-//!   check costs, and the next check shows the interval more exactly. The survey is read at each step.
+//!   check costs, and later checks show the interval more exactly. The survey is read at each step.
 //! - A huge range without cleared pages is not read at all: its bits can say nothing new.
 //! - A huge range is cleared again when its time has come, which backs off from 2 s to 4 minutes. It is cleared at once when
 //!   a read finds several of its pages unexpectedly accessed (long idle, now touched). That also resets the back-off.
 //!   Unexpected accesses go first. If it is only a page or two, the huge range is cleared soon, not at once: the thin edge
 //!   of a hot set has unexpected accesses all the time. So is one of which a quarter of the pages or more came since its
-//!   check: fewer are estimated from the others. Because of a few pages it is cleared once in 16 s at most, or once in 32 s if their
-//!   accesses are as expected: where they are at random, each range has such pages all the time, and under reclaim each clear costs.
+//!   check: fewer are estimated from the others. Because of a few pages it is cleared 16 s after its last clear at the
+//!   soonest, or 32 s if their accesses are as expected: where they are at random, each range has such pages all the time, and under
+//!   reclaim each clear costs.
 //! - One with hot pages is cleared every minute, each at a time of its own, so that of a span of them some are checked every
 //!   second or two. When much of one turns out to have cooled down, the hot ones around it are cleared at once. While half of the
 //!   slow-down budget's credit is spent, it backs off like the others.
@@ -28,6 +29,7 @@
 
 mod clears;
 mod known;
+mod moments;
 
 pub use known::View;
 
@@ -43,6 +45,7 @@ use crate::pmd_heat::PmdHeat;
 use crate::pmd_map::PmdMap;
 use crate::survey::{Rank, STRETCH, Sooner, Survey, choose, cut};
 use isotherm_units::PmdNo;
+use moments::{HOT_PERIOD, grid, next_turn};
 
 /// Distance of the first read after a clear.
 pub const FIRST_READ: Ns = 10_000_000;
@@ -65,14 +68,14 @@ const MANY: u32 = 8;
 /// How soon a huge range is cleared again whose long-idle pages were accessed as expected.
 const WEAK_RECHECK: Ns = 8_000_000_000;
 /// Between two checks of a huge range because of a few pages, at least.
-const BETWEEN_FEW: Ns = 16_000_000_000;
-const BETWEEN_WEAK: Ns = 32_000_000_000;
+const BETWEEN_FEW: Ns = FIRST_BACKOFF << FEW_BACKOFF;
+const BETWEEN_WEAK: Ns = 2 * BETWEEN_FEW;
+/// Doublings of `FIRST_BACKOFF` after a check because of a few pages: 16 s.
+const FEW_BACKOFF: u8 = 3;
 /// When a huge range whose pages a clear did not reach is tried again.
 pub(crate) const STUCK_RETRY: Ns = 60_000_000_000;
 /// Doublings of `FIRST_BACKOFF` at most: about four minutes.
 pub(crate) const MAX_BACKOFF: u8 = 7;
-/// Between two checks of a huge range with hot pages. A check of all of them costs the target 0.2% of a core for each GiB at that.
-const HOT_PERIOD: Ns = 64_000_000_000;
 /// From so many doublings on this is what is between them.
 const HOT_FROM: u8 = 3;
 /// Huge ranges on each side that are checked when one has cooled down: 64 MiB.
@@ -83,8 +86,6 @@ const BETWEEN_COOLED: Ns = 4_000_000_000;
 pub const CREDIT_S: f64 = 5.0;
 /// The shares of the slow-down budget that unexpected accesses, first checks and routine checks have in any case.
 const SHARES: [f64; 3] = [0.3, 0.4, 0.2];
-/// Late reads are due at multiples of this or of a power of two times this.
-const SCAN_GRID: Ns = 100_000_000;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
@@ -376,11 +377,14 @@ impl Target {
         } else if found.unexpected + found.weakly_unexpected > 0 {
             // A page here and there, as at the edge of any hot set. Soon, and after huge ranges that were never checked. But each only so
             // often: where accesses are at random, every range has such pages all the time.
-            let (soon, at_most) =
+            let is_few = found.unexpected + found.weakly_unexpected < MANY;
+            let (soon, apart) =
                 if found.unexpected > 0 { (FIRST_BACKOFF, BETWEEN_FEW) } else { (WEAK_RECHECK, BETWEEN_WEAK) };
-            let soon = (now + soon).max(entry.heat.cleared_at() + at_most);
+            let soon = (now + soon).max(if is_few { entry.heat.cleared_at() + apart } else { 0 });
             if t.next_clear() == 0 || t.next_clear() > soon {
-                t.set_backoff(if found.unexpected > 0 { 0 } else { t.backoff() });
+                if found.unexpected > 0 {
+                    t.set_backoff(t.backoff().min(if is_few { FEW_BACKOFF } else { 0 }));
+                }
                 self.routine.push((t.plan_clear(soon, true), pmd));
             }
         }
@@ -582,22 +586,6 @@ impl Target {
     }
 }
 
-/// Reads that are so far away are due at multiples of this, so that a pass reads many: one part in `parts` of the distance, or up to half of
-/// that, but [`SCAN_GRID`] at least.
-fn grid(distance: Ns, parts: u64) -> Ns {
-    SCAN_GRID << (distance / (parts * SCAN_GRID)).max(1).ilog2()
-}
-
-/// The first moment from `from` on at which it is the turn of a huge range with hot pages.
-///
-/// Each has its turn at a fixed moment of the period. Moments of neighbours are apart by the golden ratio of it, so those of any 32 in a row
-/// are spread over it without a gap of more than 4 s.
-fn next_turn(seed: u64, pmd: PmdNo, from: Ns) -> Ns {
-    let part = pmd.0.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed);
-    let moment = ((u128::from(part) * u128::from(HOT_PERIOD)) >> 64) as Ns;
-    from + (HOT_PERIOD + moment - from % HOT_PERIOD) % HOT_PERIOD
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -667,22 +655,6 @@ mod tests {
         target.cleared(22 * S, PmdNo(1), Mask::NONE);
         read(&mut target, 32 * S, Mask::NONE, Mask::ALL);
         assert_eq!(known(&target, 32 * S), (512, 0, 0));
-    }
-
-    #[test]
-    fn of_any_64_mib_some_range_has_its_turn_within_four_seconds() {
-        for (seed, first) in [(1, 0), (7, 12_345), (u64::MAX, 33_554_000)] {
-            let from = 1_000 * HOT_PERIOD + 17;
-            let mut turns: Vec<Ns> = (first..first + 32).map(|pmd| next_turn(seed, PmdNo(pmd), from) - from).collect();
-            turns.sort_unstable();
-            assert!(turns[31] < HOT_PERIOD, "{turns:?}");
-            turns.push(turns[0] + HOT_PERIOD);
-            let gap = turns.windows(2).map(|two| two[1] - two[0]).max();
-            assert!(gap < Some(4_000_000_000), "seed {seed}: {turns:?}");
-            let turn = next_turn(seed, PmdNo(first), from);
-            assert_eq!(next_turn(seed, PmdNo(first), turn), turn);
-            assert_eq!(next_turn(seed, PmdNo(first), turn + 1), turn + HOT_PERIOD);
-        }
     }
 
     #[test]
@@ -758,13 +730,6 @@ mod tests {
         others.for_each(|pmd| target.refused(*pmd));
         assert!((1..=HURRIED_FROM).contains(&target.unchecked()), "{}", target.unchecked());
         assert_eq!(reads_of(&mut target, 9000 * MS, last), [10, 20, 40, 80, 160, 320, 640, 1280]);
-    }
-
-    #[test]
-    fn late_reads_are_on_a_grid_of_an_eighth_of_their_distance_at_most() {
-        let ms = |distance: Ns, parts| grid(distance * 1_000_000, parts) / 1_000_000;
-        assert_eq!([1000, 1280, 2560, 5120, 20_480].map(|distance| ms(distance, 8)), [100, 100, 200, 400, 1600]);
-        assert_eq!([1000, 12_000, 60_000].map(|distance| ms(distance, 16)), [100, 400, 3200]);
     }
 
     #[test]

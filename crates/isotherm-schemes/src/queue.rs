@@ -1,6 +1,6 @@
 //! The hint queue: which huge range of which process to work on next.
 //!
-//! Hints come from heat maps, from the MGLRU generations, from `isotherm hint` and, when the queue is empty, from a
+//! Hints come from heat maps, from the MGLRU generations, from `isotherm hint` and, when nothing above the lowest level is queued, from a
 //! walk over all huge ranges. [`crate::worker`] takes them. The queue knows neither, nor the actions that hints name. It
 //! removes duplicates, orders hints, and stays within its bounds. It has no clock and no I/O, and the order depends
 //! only on the calls.

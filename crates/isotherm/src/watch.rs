@@ -28,7 +28,7 @@ use isotherm_sys::proc::Proc;
 use isotherm_sys::target_lock::TargetLocks;
 use isotherm_sys::{clock, descriptors, random};
 use isotherm_systemd::Pulse;
-use isotherm_units::human;
+use isotherm_units::{PMD_SIZE, human};
 use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::process;
@@ -38,6 +38,10 @@ use std::time::Duration;
 /// Listing and snapshots may take this share of the CPU budget before snapshots are made less often.
 const MAX_BOOKKEEPING: f64 = 0.7;
 const SETTLED_NS: u64 = 10_000_000_000;
+/// Of a sampled target with more huge ranges than this, 128 GiB, those with less benefit than that are skipped whatever is asked for: each window
+/// looks at all of them.
+const MAX_COLD_PMDS: u64 = 1 << 16;
+const WARM_HZ: f64 = 50.0;
 
 /// A command that we started in order to watch it. It gets SIGTERM when we end.
 #[derive(Debug)]
@@ -447,6 +451,10 @@ pub fn idle_window_of<'a>(
 fn facts_of(monitor: &Monitor<Box<dyn Clock>>, target: &TargetHeat, min_benefit_hz: f64) -> Vec<PmdFacts> {
     match monitor.pages_of(target.id.pid) {
         Some(pages) => benefit::of_pages(pages, monitor.now()),
-        None => benefit::of_warm_regions(&target.regions, min_benefit_hz),
+        None => {
+            let pmds: u64 = target.regions.iter().map(|region| region.range.len().0 / PMD_SIZE).sum();
+            let min_benefit_hz = if pmds > MAX_COLD_PMDS { min_benefit_hz.max(WARM_HZ) } else { min_benefit_hz };
+            benefit::of_warm_regions(&target.regions, min_benefit_hz)
+        }
     }
 }

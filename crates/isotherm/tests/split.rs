@@ -220,7 +220,13 @@ growth_pct = 1000000.0
     daemon.until_it_says("status at");
     let split = || stage.json("status --socket s --json")["targets"][0]["split"].clone();
     // The age before the probes, twice the age after them, and some windows.
-    assert!(until(Duration::from_secs(80), || split()["split"] == 16), "{:#}\n{}", split(), daemon.err());
+    let has_split = || split()["split"] == 16;
+    // Reclaim and compaction of the machine clear accessed bits, too, and then a scheme does nothing for ten minutes.
+    let is_disturbed = || split()["stays"] == "cleared-by-others";
+    assert!(until(Duration::from_secs(80), || has_split() || is_disturbed()), "{:#}\n{}", split(), daemon.err());
+    if is_disturbed() {
+        return skip("a machine that neither reclaims nor compacts memory meanwhile");
+    }
     assert_eq!((&split()["probes"], &split()["collapsed_again"]), (&4.into(), &0.into()), "{:#}", split());
     wait(Duration::from_secs(4));
     assert_eq!(sparse.huge(), 0, "the other scheme does not collapse it for now: {:#}", split());

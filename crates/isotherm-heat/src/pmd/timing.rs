@@ -14,7 +14,7 @@ pub(crate) struct Timing {
     /// Retouches expected that were neither seen nor given up yet: the lower [`RESERVED_BITS`]. Above them the reads in which it may turn out to
     /// have cooled down, and from [`RANK_BIT`] on its rank in the queue of first checks, or 0.
     waits: u16,
-    /// Reads since the clear: the lower [`STEP_BITS`]. Above them log2 of the seconds to the next routine check.
+    /// log2 of the time from the clear to the next read, in its first distance: the lower [`STEP_BITS`]. Above them log2 of the seconds to the next routine check.
     pace: u8,
     pub flags: Flags,
 }
@@ -126,7 +126,7 @@ impl Timing {
         self.waits = self.waits & !(MAX_LOOKS << RESERVED_BITS) | looks << RESERVED_BITS;
     }
 
-    /// Reads since the clear: the next is at twice the distance.
+    /// log2 of the time from the clear to the next read, in its first distance.
     pub fn step(&self) -> u8 {
         self.pace & ((1 << STEP_BITS) - 1)
     }

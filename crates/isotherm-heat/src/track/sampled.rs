@@ -8,6 +8,10 @@ use crate::source::{Cleared, Layout, SourceResult};
 use crate::view::Since;
 use crate::{Class, Granularity, Ns, ReportedTarget, SampledTarget, Summary, Tally, raise_rates};
 
+/// Where more pages than this wait for a clear of the whole process (40 GiB), it is not done: it takes up to 50 ns a page, in one piece, and page
+/// faults of the target wait for half a second. A source that has another way has a limit of its own.
+const MAX_STUCK_PAGES: u64 = 10 << 20;
+
 /// A target of which samples are checked.
 #[derive(Debug)]
 pub(super) struct SampledTracker {
@@ -28,7 +32,7 @@ impl SampledTracker {
             return Ok(());
         }
         let (stuck_pages, resident) = self.target.stuck_pages();
-        if !ProcessClears::is_worth(stuck_pages, resident) {
+        if !ProcessClears::is_worth(stuck_pages, resident) || stuck_pages > MAX_STUCK_PAGES {
             return Ok(());
         }
         let plan = self.target.plan_process_clear();

@@ -281,12 +281,18 @@ fn memory_that_a_fork_shares_stays_measured() {
 }
 
 #[test]
-fn what_is_too_little_is_not_cleared_with_the_process() {
+fn what_is_too_little_or_too_much_is_not_cleared_with_the_process() {
     // A thousandth is not reached: one of 2000 huge ranges.
     let mut process = Process::new(&[(1000..1001, Some(50 * MS)), (2000..4000, None)], Some(1000..1001));
     let mut little = tracker(&mut process, 1000, 1, 100.0);
     process.watch(&mut little, 10 * S, 64);
     assert!(process.process_cleared.is_empty() && unmeasured(&mut little) >= 512);
+    // 44 GiB would stall for more than half a second.
+    let mut process = Process::new(&[(10_000..32_528, Some(50 * MS))], Some(10_000..32_528));
+    let mut large = tracker(&mut process, 50, 1, 100.0);
+    process.watch(&mut large, 10 * S, 64);
+    assert!(process.process_cleared.is_empty());
+    assert_eq!(unmeasured(&mut large), 22_528 * 512);
 }
 
 /// 1 GiB of shared memory that is always hot: a clear of the process costs the target 110 ms. Half of a budget of 1% pays for

@@ -31,6 +31,7 @@ mod tests;
 pub use error::{Found, NamedError};
 pub use event::{Kind, NamedEvent, PmuEvent};
 pub use faults::makes_hint_faults;
+pub use names::MAJOR_FAULTS;
 pub use raw::RawEvent;
 
 use isotherm_sys::roots::HostRoots;

@@ -17,7 +17,8 @@ pub(super) const SPE: &str = "spe";
 /// Page faults.
 pub(super) const FAULTS: &str = "faults";
 pub(super) const MINOR_FAULTS: &str = "minor-faults";
-pub(super) const MAJOR_FAULTS: &str = "major-faults";
+/// Those that read a page from a disk.
+pub const MAJOR_FAULTS: &str = "major-faults";
 
 /// Events by plain names.
 pub(super) const NAMES: [&str; 11] =

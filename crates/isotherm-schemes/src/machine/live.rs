@@ -19,6 +19,7 @@ use isotherm_sys::pressure::Pressure;
 use isotherm_sys::proc::{Cgroups, Held, Proc, Status, maps_guest};
 use isotherm_sys::tiers::Tiers;
 use isotherm_units::{Addr, PMD_SIZE, Perms, PmdNo};
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -168,14 +169,16 @@ impl Live {
         mappings.get(at).filter(|m| m.range.contains(pmd.addr()))
     }
 
-    /// Whether `child` is a forked copy: it runs the same image, and maps pages of `process` that neither has written
-    /// since the fork.
-    fn is_copy(&self, process: TargetId, child: u32) -> Option<bool> {
+    /// Whether `child` may be a forked copy, since it runs the same image.
+    fn may_be_copy(&self, process: TargetId, child: u32) -> Option<bool> {
         let member = self.members.get(&process)?;
         let stat = self.proc.stat(child).ok()?;
-        if stat.image() != member.image || stat.has_ended() {
-            return Some(false);
-        }
+        Some(stat.image() == member.image && !stat.has_ended())
+    }
+
+    /// Whether a process shares pages with a copy of it: those that neither has written since the fork.
+    fn shares_with_copy(&self, process: TargetId) -> Option<bool> {
+        let member = self.members.get(&process)?;
         // Pages that a copy shares are not exclusive.
         let own = |m: &&Mapping| m.perms.is_private() && m.perms.contains(Perms::WRITE) && m.range.len().0 >= PMD_SIZE;
         let largest = member.mappings.iter().filter(own).max_by_key(|m| m.range.len())?;
@@ -278,8 +281,14 @@ impl Machine for Live {
         let mut others: BTreeSet<u32> =
             member.other_children.iter().filter(|c| children.contains(c)).copied().collect();
         let mut fork = None;
+        // Its pages are sampled once, for however many children.
+        let shares = OnceCell::new();
         for child in children.iter().filter(|c| !member.other_children.contains(c)) {
-            match self.is_copy(process, *child) {
+            let is_copy = self.may_be_copy(process, *child).and_then(|may_be| match may_be {
+                true => *shares.get_or_init(|| self.shares_with_copy(process)),
+                false => Some(false),
+            });
+            match is_copy {
                 Some(true) => fork = Some(*child),
                 // Sharing only decreases, so this stays true.
                 Some(false) => drop(others.insert(*child)),

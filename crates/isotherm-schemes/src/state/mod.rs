@@ -7,6 +7,7 @@ mod bring_back;
 mod migrate;
 mod page_out;
 mod quota;
+mod readings;
 mod reclaim;
 mod schemes;
 mod split;
@@ -44,8 +45,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const MAX_HINTS: usize = 1 << 19;
 /// A huge range that was handled gets no new hint for this long. The cause of a refusal seldom passes sooner.
 const REST: Ns = 60_000_000_000;
-/// Readings of work and TLB misses, ten seconds apart: rates are reported over the last 30 s.
-const READINGS: usize = 4;
 /// Most huge ranges that one external hint may name.
 const MAX_PMDS: u64 = 1 << 19;
 
@@ -219,11 +218,9 @@ impl State {
         self.dtlb_note = note;
     }
 
-    /// Begins to watch, for the first time or in another way: no target is checked yet, and others may be measured.
+    /// Begins to watch, for the first time or in another way: no target is checked yet.
     pub fn begin(&mut self) {
         self.targets.values_mut().for_each(|target| target.began = 0);
-        self.readings.clear();
-        self.first_rates = None;
     }
 
     /// The lowest benefit of which windows have to tell. Where heat does not decide, all ranges may be hinted.
@@ -235,21 +232,6 @@ impl State {
     pub fn reload(&mut self, rules: Rules, budgets: Budgets, round_robin: bool) {
         self.order(Order::Keep(budgets));
         (self.rules, self.budgets, self.round_robin) = (rules, budgets, round_robin);
-    }
-
-    /// Adds a reading of the counters of work and misses, about every ten seconds.
-    pub fn read(&mut self, reading: Reading) {
-        if self.readings.len() == READINGS {
-            self.readings.pop_front();
-        }
-        self.readings.push_back(reading);
-        if self.first_rates.is_none() && self.readings.len() == 2 {
-            self.first_rates = self.rates();
-        }
-    }
-
-    fn rates(&self) -> Option<Measured> {
-        Some(Measured::between(self.readings.front()?, self.readings.back()?))
     }
 
     /// Sets the goal that the intervals of sampled targets tune themselves to.

@@ -13,9 +13,12 @@ use std::io;
 
 /// A process is not cleared as a whole if its page faults would wait for longer than this.
 const MAX_STALL_NS: u64 = 500_000_000;
-/// What a page takes, at most: to clear it, and to step over it in a walk that only flushes the TLB.
+/// What a page takes: to clear it, and to step over it in a walk that only flushes the TLB.
 const CLEAR_NS_PER_PAGE: u64 = 50;
 const FLUSH_NS_PER_PAGE: u64 = 3;
+
+/// Huge ranges that a clear reaches as a whole, and those of which it reaches these pages.
+type Reached = (Vec<PmdNo>, Vec<(PmdNo, Mask)>);
 
 impl PageTable {
     /// Clears the whole process, `stuck` included: see [`isotherm_heat::source::PageSource::clear_process`].
@@ -25,26 +28,8 @@ impl PageTable {
             ClearBy::Cold => return Ok(none_cleared()),
             ClearBy::Auto | ClearBy::Refs => {}
         }
-        let maps = self.target(pid)?.maps.entries();
-        let of_files = |pmd: PmdNo| pages_in(maps, pmd, |m| !m.is_anonymous());
-        let (mut pmds, mut partly) = (Vec::new(), Vec::new());
-        // Libraries may lie behind a stack of a thread: what is stuck there are their pages.
-        let which = if stuck.iter().all(|pmd| !of_files(*pmd).is_empty()) {
-            for pmd in all {
-                match of_files(*pmd) {
-                    Mask::NONE => {}
-                    _ if pages_in(maps, *pmd, MapEntry::is_anonymous).is_empty() => pmds.push(*pmd),
-                    pages => partly.push((*pmd, pages)),
-                }
-            }
-            clear_refs::Clear::File
-        } else {
-            pmds.extend(all);
-            clear_refs::Clear::All
-        };
-        if stall_ns(which, &self.proc.status(pid)?, !self.soft_dirty) > MAX_STALL_NS {
-            return Ok(none_cleared());
-        }
+        let Some(which) = self.which(pid, stuck)? else { return Ok(none_cleared()) };
+        let (mut pmds, partly) = self.reached_by(pid, which, all)?;
         let began = clock::monotonic_ns();
         let failed = |source: io::Error| match source.raw_os_error() {
             Some(ESRCH) => Error::Gone(pid),
@@ -72,6 +57,43 @@ impl PageTable {
         }
         let at = clock::monotonic_ns();
         Ok(ClearedProcess { clear: Clear { at, stall_ns: at - began, flushed }, pmds, partly })
+    }
+
+    /// What to clear for these huge ranges; `None` if page faults of the process would wait for too long. Where advice clears nothing, there is no
+    /// other way, and no limit.
+    fn which(&self, pid: u32, stuck: &[PmdNo]) -> Result<Option<clear_refs::Clear>, Error> {
+        let maps = self.attached.get(&pid).ok_or(Error::Gone(pid))?.maps.entries();
+        // Libraries may lie behind a stack of a thread: what is stuck there are their pages.
+        let is_of_file = |pmd: &PmdNo| !pages_in(maps, *pmd, |m| !m.is_anonymous()).is_empty();
+        let of_files = stuck.iter().filter(|pmd| is_of_file(pmd)).count();
+        let status = self.proc.status(pid)?;
+        let is_short = |which| !self.has_advice() || stall_ns(which, &status, !self.soft_dirty) <= MAX_STALL_NS;
+        let wanted = if of_files == stuck.len() { clear_refs::Clear::File } else { clear_refs::Clear::All };
+        Ok(match wanted {
+            which if is_short(which) => Some(which),
+            // Locked or forked private memory stays unmeasured then, and not what files hold, too.
+            clear_refs::Clear::All if of_files > 0 && is_short(clear_refs::Clear::File) => {
+                Some(clear_refs::Clear::File)
+            }
+            _ => None,
+        })
+    }
+
+    /// Which of `all` such a clear reaches, and those of which it reaches a part.
+    fn reached_by(&self, pid: u32, which: clear_refs::Clear, all: &[PmdNo]) -> Result<Reached, Error> {
+        if which != clear_refs::Clear::File {
+            return Ok((all.to_vec(), Vec::new()));
+        }
+        let maps = self.attached.get(&pid).ok_or(Error::Gone(pid))?.maps.entries();
+        let (mut pmds, mut partly) = (Vec::new(), Vec::new());
+        for pmd in all {
+            match pages_in(maps, *pmd, |m| !m.is_anonymous()) {
+                Mask::NONE => {}
+                _ if pages_in(maps, *pmd, MapEntry::is_anonymous).is_empty() => pmds.push(*pmd),
+                pages => partly.push((*pmd, pages)),
+            }
+        }
+        Ok((pmds, partly))
     }
 
     /// Whether single huge ranges are cleared by advice.
@@ -155,7 +177,8 @@ impl PageTable {
     }
 }
 
-/// For how long page faults of a process wait while it is cleared, at most.
+/// For how long page faults of a process wait while it is cleared, about. Written pages of private mappings of files are not among those of files
+/// here, and a huge page counts as its small ones.
 fn stall_ns(which: clear_refs::Clear, status: &Status, flushes: bool) -> u64 {
     let resident = status.rss.unwrap_or_default();
     let cleared = match which {

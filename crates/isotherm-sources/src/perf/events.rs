@@ -219,15 +219,15 @@ fn trial(roots: &HostRoots, chosen: &Chosen, physical: bool) -> Result<Tried, St
         }
     }
     let totals = rings.totals();
-    Ok(without_ours(chosen.kind, totals.counted, totals.samples))
+    Ok(without_ours(chosen, totals.counted, totals.samples))
 }
 
-/// What a trial says if no sample has an address of what it touched. Each thread of the process is sampled, so a page
-/// fault that is not ours is one of another thread, and no sign that the event has no addresses.
-fn without_ours(kind: Kind, counted: u64, samples: u64) -> Tried {
+/// What a trial says if no sample has an address of what it touched. Each thread of the process is sampled, and we cause no major fault, so
+/// such a fault is one of another thread, and no sign that the event has no addresses.
+fn without_ours(chosen: &Chosen, counted: u64, samples: u64) -> Tried {
     let seen = match (counted, samples) {
         (0, 0) => return Tried::Silent,
-        (_, 1..) if kind == Kind::Faults => return Tried::Silent,
+        _ if chosen.events.iter().all(|event| event.name == events::MAJOR_FAULTS) => return Tried::Silent,
         (counted, 0) => format!("counted {counted} times and never sampled"),
         (_, samples) => format!("{samples} samples, none with an address of ours"),
     };
@@ -268,10 +268,17 @@ mod tests {
 
     #[test]
     fn faults_of_other_threads_do_not_make_an_event_useless() {
-        assert_eq!(without_ours(Kind::Faults, 1, 1), Tried::Silent);
-        assert_eq!(without_ours(Kind::Memory, 0, 0), Tried::Silent);
-        for (kind, counted, samples) in [(Kind::Faults, 2, 0), (Kind::Memory, 2, 0), (Kind::Memory, 2, 2)] {
-            assert!(matches!(without_ours(kind, counted, samples), Tried::Useless(_)), "{kind:?} {counted} {samples}");
+        let of = |name: &str, counted, samples| {
+            let options = Options { events: vec![name.into()], ..Options::default() };
+            without_ours(&choose(&HostRoots::default(), &options, false).unwrap(), counted, samples)
+        };
+        assert_eq!(
+            [(0, 0), (1, 0), (1, 1)].map(|(counted, samples)| of("major-faults", counted, samples)),
+            [Tried::Silent, Tried::Silent, Tried::Silent]
+        );
+        assert_eq!(of("faults", 0, 0), Tried::Silent);
+        for (counted, samples) in [(2, 0), (2, 2)] {
+            assert!(matches!(of("faults", counted, samples), Tried::Useless(_)), "{counted} {samples}");
         }
     }
 

@@ -180,7 +180,7 @@ impl Status {
                 b"Uid" => uids = Some(four(value).map_err(at)?),
                 b"VmRSS" => status.rss = Some(kilobytes(value, "VmRSS").map_err(at)?),
                 b"RssFile" | b"RssShmem" => {
-                    let rss = kilobytes(value, "RssFile").map_err(at)?;
+                    let rss = kilobytes(value, "RssFile or RssShmem").map_err(at)?;
                     status.rss_of_files = Some(Bytes(status.rss_of_files.map_or(0, |sum| sum.0) + rss.0));
                 }
                 b"VmLck" => status.locked = Some(kilobytes(value, "VmLck").map_err(at)?),

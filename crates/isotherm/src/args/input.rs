@@ -3,7 +3,7 @@
 use crate::args::targets::TargetArgs;
 use crate::args::usage::Usage;
 use crate::args::values::positive_duration_ns;
-use crate::args::watching::WatchArgs;
+use crate::args::watching::{MAX_CPU, WatchArgs};
 use crate::privileges::Needs;
 use clap::Args;
 use std::path::PathBuf;
@@ -39,17 +39,64 @@ impl InputArgs {
         self.duration.unwrap_or(DURATION_NS)
     }
 
-    /// Fails if a duration is given and nothing to watch: a recording would be read, of another time than its user thinks of.
+    /// Fails if it is said how to watch, and not what: a recording would be read, of another time than its user thinks of.
     pub fn check(&self) -> Result<(), Usage> {
-        if self.is_recorded() && self.duration.is_some() {
-            let text = "--duration is for watching live, and a recording would be read here: name what to watch (-p PID, --cgroup PATH, --all, or -- COMMAND), or leave it out";
-            return Err(Usage(text.to_owned()));
+        if !self.is_recorded() {
+            return Ok(());
         }
-        Ok(())
+        let of_duration = self.duration.is_some().then_some("--duration");
+        let given = of_duration.or_else(|| self.watch.given(std::env::var_os(MAX_CPU).is_some()));
+        given.map_or(Ok(()), |option| {
+            Err(Usage(format!(
+                "{option} is for watching live, and a recording would be read here: name what to watch (-p PID, --cgroup PATH, --all, or -- COMMAND), or leave it out"
+            )))
+        })
     }
 
     /// The privileges that reading or watching it needs.
     pub fn needs(&self) -> Needs {
         if self.is_recorded() { Needs::Files } else { self.targets.needs() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        input: InputArgs,
+    }
+
+    #[test]
+    fn how_to_watch_is_not_ignored_where_a_recording_is_read() {
+        let parsed = |line: &[&str]| Line::try_parse_from(["wss"].iter().chain(line)).unwrap().input;
+        let check = |line: &[&str]| parsed(line).check().map_err(|Usage(text)| text);
+        for line in [
+            ["-d", "1m"],
+            ["--source", "perf"],
+            ["--clear", "refs"],
+            ["--event", "faults"],
+            ["--max-slowdown", "5"],
+            ["--mode", "whole"],
+            ["--max-regions", "9"],
+            ["--max-region", "1GiB"],
+            ["--sample-interval", "2s"],
+            ["--intervals-goal", "off"],
+            ["--seed", "3"],
+            ["-w", "1s"],
+        ] {
+            let said = check(&line).unwrap_err();
+            let option = said.split(' ').next().unwrap();
+            assert!(line[0] == option || option.starts_with(&format!("-{}", line[0])), "{line:?}: {said}");
+            assert_eq!(check(&[["-p", "7"], line].concat()), Ok(()), "{line:?}");
+        }
+        let of_cpu = parsed(&["--max-cpu", "5"]).watch;
+        assert_eq!([false, true].map(|by_environment| of_cpu.given(by_environment)), [Some("--max-cpu"), None]);
+        assert!(check(&["--beside"]).unwrap_err().starts_with("--beside"));
+        assert_eq!((check(&[]), check(&["a.isotherm", "--json"])), (Ok(()), Ok(())));
+        assert_eq!(check(&["a.isotherm", "--max-regions", "1000"]), Ok(()), "as it is anyway");
     }
 }

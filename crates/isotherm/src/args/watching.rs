@@ -13,6 +13,10 @@ use std::path::PathBuf;
 /// The default of `--max-slowdown`.
 const DEFAULT_MAX_SLOWDOWN_PCT: f64 = 1.0;
 
+const DEFAULT_MAX_REGIONS: u32 = 1000;
+/// The variable that limits the CPU of each command, as `--max-cpu` does.
+pub const MAX_CPU: &str = "ISOTHERM_MAX_CPU";
+
 /// How to watch.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Watching")]
@@ -38,13 +42,13 @@ pub struct WatchArgs {
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub max_slowdown: Option<f64>,
     /// Allowed CPU of the monitor, percent of one core; over 100 lifts the limit [default: 1, with `referenced` 5]
-    #[arg(long, env = "ISOTHERM_MAX_CPU", hide_env_values = true, value_name = "PERCENT", value_parser = percent)]
+    #[arg(long, env = MAX_CPU, hide_env_values = true, value_name = "PERCENT", value_parser = percent)]
     pub max_cpu: Option<f64>,
     /// How much of a process is checked
     #[arg(long, value_enum, default_value_t)]
     pub mode: ModeArg,
     /// At most this many regions for each process; sampled processes share one such limit
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_REGIONS, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub max_regions: u32,
     /// No region of a sampled process is larger than this, as far as --max-regions allows [default: no such bound]
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -63,6 +67,26 @@ pub struct WatchArgs {
 }
 
 impl WatchArgs {
+    /// The first of these options that was given, if any. A limit on CPU that is in the environment is for all commands.
+    pub fn given(&self, limits_cpu_by_environment: bool) -> Option<&'static str> {
+        let options = [
+            ("--source", self.source != SourceArg::default()),
+            ("--clear", self.clear != ClearArg::default()),
+            ("--event", self.sampling.is_given()),
+            ("--max-slowdown", self.max_slowdown.is_some()),
+            ("--max-cpu", self.max_cpu.is_some() && !limits_cpu_by_environment),
+            ("--mode", self.mode != ModeArg::default()),
+            ("--max-regions", self.max_regions != DEFAULT_MAX_REGIONS),
+            ("--max-region", self.max_region.is_some()),
+            ("--sample-interval", self.intervals.sample_interval.is_some()),
+            ("--intervals-goal", self.intervals.intervals_goal.is_some()),
+            ("--seed", self.seed.is_some()),
+            ("--beside", self.beside),
+            ("--window", self.window.is_some()),
+        ];
+        options.into_iter().find(|(_, is_given)| *is_given).map(|(option, _)| option)
+    }
+
     /// The allowed slow-down of each target, in percent of one core.
     pub fn max_slowdown_pct(&self) -> f64 {
         self.max_slowdown.unwrap_or(DEFAULT_MAX_SLOWDOWN_PCT)

@@ -13,6 +13,7 @@ use crate::args::source::ClearArg;
 use crate::args::source::SourceArg;
 use crate::args::usage::Usage;
 use crate::args::values::{percent, positive_duration_ns, size};
+use crate::args::watching::MAX_CPU;
 use crate::commands::plan::Plan;
 use crate::output;
 use crate::picture::{self, Picture};
@@ -66,7 +67,7 @@ pub struct DemoArgs {
     #[arg(long, value_enum, default_value_t)]
     pub source: SourceArg,
     /// Allowed CPU of the monitor, percent of one core; over 100 lifts the limit [default: 1, with `referenced` 5]
-    #[arg(long, env = "ISOTHERM_MAX_CPU", hide_env_values = true, value_name = "PERCENT", value_parser = percent)]
+    #[arg(long, env = MAX_CPU, hide_env_values = true, value_name = "PERCENT", value_parser = percent)]
     pub max_cpu: Option<f64>,
     /// Print one JSON object instead of text and picture
     #[arg(long)]

@@ -9,6 +9,7 @@ pub mod args;
 mod assignments;
 pub mod config;
 mod host;
+mod measure;
 mod migrate;
 mod page_out;
 mod reclaim;
@@ -21,7 +22,7 @@ use crate::commands::plan::Plan;
 use crate::commands::status;
 use crate::daemon::need_collapse;
 use crate::daemon::socket::ControlSocket;
-use crate::gain::{self, Probe};
+use crate::gain;
 use crate::generations::Generations;
 use crate::journal::journaled;
 use crate::output;
@@ -53,12 +54,13 @@ use isotherm_schemes::state::{SampledStatus, Shared, SharedWorker, State, lock};
 use isotherm_schemes::{Action, Worker};
 use isotherm_sys::clock;
 use isotherm_sys::proc::Proc;
+use measure::{Measure, measure};
 use page_out::PageOutStep;
 use record::Recorder;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -67,8 +69,6 @@ const WINDOW_NS: u64 = 1_000_000_000;
 const LONGEST_WINDOW_NS: u64 = 10 * WINDOW_NS;
 /// For so long after something else has cleared accessed bits, what looks idle may not be. Reclaim by the kernel does so too.
 const OTHERS_CLEAR_NS: u64 = 600 * WINDOW_NS;
-/// Between two readings of work and TLB misses.
-const READING_NS: u64 = 10_000_000_000;
 /// The worker's longest sleep: a new hint waits no longer than this.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -248,50 +248,6 @@ fn work(worker: &mut Serving, shared: &Shared, is_over: impl Fn() -> bool) {
     }
 }
 
-/// An order to the measuring thread: what to measure from now on.
-struct Measure {
-    pids: Vec<u32>,
-    /// There is a shell command that prints the amount of work done so far.
-    has_work: bool,
-}
-
-/// Reads work and TLB misses once every [`READING_NS`]. This takes a separate thread, because the user's command may be slow.
-fn measure((orders, mut runner): (Receiver<Measure>, Option<Runner>), shared: &Shared, is_over: impl Fn() -> bool) {
-    let mut measured: Option<(Measure, Probe)> = None;
-    let mut next = 0;
-    while !is_over() {
-        match orders.recv_timeout(POLL_INTERVAL) {
-            Ok(order) => {
-                // The settings may have been read again.
-                if let Some(Err(error)) = runner.as_mut().map(Runner::reload) {
-                    output::warn(format_args!("{error:#}"));
-                }
-                let probe = Probe::start(order.pids.iter().copied());
-                (measured, next) = (Some((order, probe)), 0);
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
-        }
-        let Some((order, probe)) = measured.as_mut().filter(|_| clock::monotonic_ns() >= next) else { continue };
-        next = clock::monotonic_ns() + READING_NS;
-        match probe.reading(runner.as_mut().filter(|_| order.has_work), &is_over) {
-            // This reading may lack the work, so it must not become the last one.
-            Ok(_) if is_over() => return,
-            Ok(reading) => {
-                let mut state = lock(shared);
-                state.note_misses(probe.misses_note());
-                state.read(reading);
-            }
-            Err(error) => {
-                // A failing work command is no reason to stop. It is reported once, and not run again.
-                output::warn(format_args!("CPU per unit of work is no longer measured: {error:#}"));
-                order.has_work = false;
-                *probe = Probe::start(order.pids.iter().copied());
-            }
-        }
-    }
-}
-
 /// The user's requests by signals.
 struct Signals<'a> {
     stop: &'a Stop,
@@ -303,8 +259,11 @@ struct Signals<'a> {
 fn watch(feeder: &mut Feeder<'_>, config: &mut Config, watching: &mut Watching, signals: &Signals<'_>) -> Result<()> {
     let (args, shared) = (feeder.args, feeder.shared);
     let ends = args.duration.map(|d| clock::monotonic_ns().saturating_add(d));
+    let mut begins = true;
     loop {
-        feeder.begin(config, watching);
+        if begins {
+            feeder.begin(config, watching);
+        }
         let left = ends.map(|end| end.saturating_sub(clock::monotonic_ns()));
         let mut anew = None;
         watching.windows(left, signals.stop, &ProgressBar::hidden(), |monitor, mut snapshot| {
@@ -330,7 +289,9 @@ fn watch(feeder: &mut Feeder<'_>, config: &mut Config, watching: &mut Watching, 
             Ok(if anew.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
         let Some(new) = anew else { return Ok(()) };
-        match begin_again(&new, feeder) {
+        let begun = begin_again(&new, feeder);
+        begins = begun.is_ok();
+        match begun {
             Ok(begun) => {
                 apply(&new, shared);
                 *watching = begun;

@@ -23,7 +23,7 @@ pub struct RunArgs {
     /// Only count what would be done
     #[arg(short = 'n', long)]
     pub dry_run: bool,
-    /// With no hint left, go through the rest by address, as khugepaged does
+    /// With nothing hot left, go through the rest by address, as khugepaged does
     #[arg(long)]
     pub round_robin: bool,
     /// Where hints come from [default: heat]

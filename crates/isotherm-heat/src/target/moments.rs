@@ -1,0 +1,53 @@
+//! Moments of reads and clears: late reads share passes, and hot ranges have turns.
+
+use crate::pmd::Ns;
+use isotherm_units::PmdNo;
+
+/// Between two checks of a huge range with hot pages. A check of all of them costs the target 0.2% of a core for each GiB at that.
+pub(super) const HOT_PERIOD: Ns = 64_000_000_000;
+/// Late reads are due at multiples of this or of a power of two times this.
+const SCAN_GRID: Ns = 100_000_000;
+
+/// Reads that are so far away are due at multiples of this, so that a pass reads many: one part in `parts` of the distance, or up to half of
+/// that, but [`SCAN_GRID`] at least.
+pub(super) fn grid(distance: Ns, parts: u64) -> Ns {
+    SCAN_GRID << (distance / (parts * SCAN_GRID)).max(1).ilog2()
+}
+
+/// The first moment from `from` on at which it is the turn of a huge range with hot pages.
+///
+/// Each has its turn at a fixed moment of the period. Moments of neighbours are apart by the golden ratio of it, so those of any 32 in a row
+/// are spread over it without a gap of more than 4 s.
+pub(super) fn next_turn(seed: u64, pmd: PmdNo, from: Ns) -> Ns {
+    let part = pmd.0.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed);
+    let moment = ((u128::from(part) * u128::from(HOT_PERIOD)) >> 64) as Ns;
+    from + (HOT_PERIOD + moment - from % HOT_PERIOD) % HOT_PERIOD
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_any_64_mib_some_range_has_its_turn_within_four_seconds() {
+        for (seed, first) in [(1, 0), (7, 12_345), (u64::MAX, 33_554_000)] {
+            let from = 1_000 * HOT_PERIOD + 17;
+            let mut turns: Vec<Ns> = (first..first + 32).map(|pmd| next_turn(seed, PmdNo(pmd), from) - from).collect();
+            turns.sort_unstable();
+            assert!(turns[31] < HOT_PERIOD, "{turns:?}");
+            turns.push(turns[0] + HOT_PERIOD);
+            let gap = turns.windows(2).map(|two| two[1] - two[0]).max();
+            assert!(gap < Some(4_000_000_000), "seed {seed}: {turns:?}");
+            let turn = next_turn(seed, PmdNo(first), from);
+            assert_eq!(next_turn(seed, PmdNo(first), turn), turn);
+            assert_eq!(next_turn(seed, PmdNo(first), turn + 1), turn + HOT_PERIOD);
+        }
+    }
+
+    #[test]
+    fn late_reads_are_on_a_grid_of_an_eighth_of_their_distance_at_most() {
+        let ms = |distance: Ns, parts| grid(distance * 1_000_000, parts) / 1_000_000;
+        assert_eq!([1000, 1280, 2560, 5120, 20_480].map(|distance| ms(distance, 8)), [100, 100, 200, 400, 1600]);
+        assert_eq!([1000, 12_000, 60_000].map(|distance| ms(distance, 16)), [100, 400, 3200]);
+    }
+}
