@@ -67,11 +67,11 @@ const FIRST_BACKOFF: Ns = 2_000_000_000;
 const MANY: u32 = 8;
 /// How soon a huge range is cleared again whose long-idle pages were accessed as expected.
 const WEAK_RECHECK: Ns = 8_000_000_000;
-/// Between two checks of a huge range because of a few pages, at least.
-const BETWEEN_FEW: Ns = FIRST_BACKOFF << FEW_BACKOFF;
-const BETWEEN_WEAK: Ns = 2 * BETWEEN_FEW;
-/// Doublings of `FIRST_BACKOFF` after a check because of a few pages: 16 s.
-const FEW_BACKOFF: u8 = 3;
+/// Doublings of `FIRST_BACKOFF` after a check because of a few pages.
+const RECHECK_BACKOFF: u8 = 3;
+/// From the last check of a huge range to the next one because of a few pages, at least: 16 s, and 32 s if they were accessed as expected.
+const MIN_RECHECK: Ns = FIRST_BACKOFF << RECHECK_BACKOFF;
+const MIN_WEAK_RECHECK: Ns = 2 * MIN_RECHECK;
 /// When a huge range whose pages a clear did not reach is tried again.
 pub(crate) const STUCK_RETRY: Ns = 60_000_000_000;
 /// Doublings of `FIRST_BACKOFF` at most: about four minutes.
@@ -379,11 +379,11 @@ impl Target {
             // often: where accesses are at random, every range has such pages all the time.
             let is_few = found.unexpected + found.weakly_unexpected < MANY;
             let (soon, apart) =
-                if found.unexpected > 0 { (FIRST_BACKOFF, BETWEEN_FEW) } else { (WEAK_RECHECK, BETWEEN_WEAK) };
+                if found.unexpected > 0 { (FIRST_BACKOFF, MIN_RECHECK) } else { (WEAK_RECHECK, MIN_WEAK_RECHECK) };
             let soon = (now + soon).max(if is_few { entry.heat.cleared_at() + apart } else { 0 });
             if t.next_clear() == 0 || t.next_clear() > soon {
                 if found.unexpected > 0 {
-                    t.set_backoff(t.backoff().min(if is_few { FEW_BACKOFF } else { 0 }));
+                    t.set_backoff(t.backoff().min(if is_few { RECHECK_BACKOFF } else { 0 }));
                 }
                 self.routine.push((t.plan_clear(soon, true), pmd));
             }
@@ -400,7 +400,7 @@ impl Target {
     /// Plans the next read, and a clear if there is something to learn again.
     fn plan_read(&mut self, now: Ns, pmd: PmdNo) {
         let scan_period = self.scan_period_ns;
-        let is_hurried = self.is_hurried(pmd);
+        let is_hurried = self.is_hurried();
         // What a first check was expected to cost is a guess, and most of it comes at once or never.
         let horizon = if self.unchecked == 0 || self.survey.knows(pmd) { HORIZON } else { MIN_IDLE };
         let Some(entry) = self.pmds.get_mut(pmd) else { return };
@@ -417,8 +417,9 @@ impl Target {
             return;
         }
         let passed = FIRST_READ << t.step().min(20);
-        // One that is due soon is not left out: by then a page counts as idle.
-        let doublings = if is_hurried && passed < MIN_IDLE / 2 { HURRIED_DOUBLINGS } else { 1 };
+        // The read after 1,280 ms is not skipped: by then a page counts as idle.
+        let is_sparse = is_hurried && !t.is(Flags::SURVEYED) && passed < MIN_IDLE / 2;
+        let doublings = if is_sparse { HURRIED_DOUBLINGS } else { 1 };
         let next = (passed << doublings) - passed;
         let distance = if t.is(Flags::ASSUMED_IDLE) && passed >= MIN_IDLE { Ns::MAX } else { next };
         if distance >= scan_period.min(horizon) {
@@ -490,17 +491,16 @@ impl Target {
         self.mark_cleared(now, pmd, !pages);
     }
 
-    /// Whether reads of `pmd` are fewer, since there is more to check for the first time than the budgets allow soon.
-    fn is_hurried(&self, pmd: PmdNo) -> bool {
-        let waits = self.unchecked > HURRIED_FROM && self.survey.is_large();
-        waits && self.pmds.get(pmd).is_some_and(|entry| !entry.timing.is(Flags::SURVEYED))
+    /// Whether there is more to check for the first time than the budgets allow soon, so that reads are fewer but for the survey's.
+    fn is_hurried(&self) -> bool {
+        self.unchecked > HURRIED_FROM && self.survey.is_large()
     }
 
     /// Marks pages as cleared and plans the first read. Returns how many pages (or huge pages) that were.
     fn mark_cleared(&mut self, now: Ns, pmd: PmdNo, stuck: Mask) -> u64 {
         let expected = self.expected(pmd).unwrap_or(0);
         let assumed_idle = self.unchecked > 0 && self.survey.assumes_idle(pmd);
-        let is_hurried = self.is_hurried(pmd);
+        let is_hurried = self.is_hurried();
         let Some(entry) = self.pmds.get_mut(pmd) else { return 0 };
         let learned = entry.heat.set_cleared(now, stuck);
         self.tally.cleared += learned;
@@ -517,7 +517,7 @@ impl Target {
         self.reserved += u64::from(t.set_reserved(expected.min(learned)));
         let assumed_idle = assumed_idle && !t.is(Flags::SURVEYED);
         t.flags.set(Flags::ASSUMED_IDLE, assumed_idle);
-        t.set_step(match (assumed_idle, is_hurried) {
+        t.set_step(match (assumed_idle, is_hurried && !t.is(Flags::SURVEYED)) {
             (true, _) => IDLE_STEP,
             (false, true) => HURRIED_STEP,
             (false, false) => 0,

@@ -18,7 +18,7 @@ use isotherm_heat::source::AccessSource;
 use isotherm_heat::{Granularity, RunInfo, Snapshot, TargetHeat};
 use isotherm_host::{HostFacts, HostRoots};
 use isotherm_monitor::{CLEAR_TICK, Follower, Mode, Monitor, Selection, Settings};
-use isotherm_schemes::collapse::benefit;
+use isotherm_schemes::collapse::{Rules, benefit};
 use isotherm_schemes::page_out::{IdlePmd, IdleWindow};
 use isotherm_schemes::{PmdFacts, TargetWindow};
 use isotherm_sources::RealClock;
@@ -38,10 +38,9 @@ use std::time::Duration;
 /// Listing and snapshots may take this share of the CPU budget before snapshots are made less often.
 const MAX_BOOKKEEPING: f64 = 0.7;
 const SETTLED_NS: u64 = 10_000_000_000;
-/// Of a sampled target with more huge ranges than this, 128 GiB, those with less benefit than that are skipped whatever is asked for: each window
-/// looks at all of them.
+/// Of a sampled target with more huge ranges than this, 128 GiB, those with less benefit than the default asks for are skipped in any case: a
+/// window goes through all others.
 const MAX_COLD_PMDS: u64 = 1 << 16;
-const WARM_HZ: f64 = 50.0;
 
 /// A command that we started in order to watch it. It gets SIGTERM when we end.
 #[derive(Debug)]
@@ -453,8 +452,8 @@ fn facts_of(monitor: &Monitor<Box<dyn Clock>>, target: &TargetHeat, min_benefit_
         Some(pages) => benefit::of_pages(pages, monitor.now()),
         None => {
             let pmds: u64 = target.regions.iter().map(|region| region.range.len().0 / PMD_SIZE).sum();
-            let min_benefit_hz = if pmds > MAX_COLD_PMDS { min_benefit_hz.max(WARM_HZ) } else { min_benefit_hz };
-            benefit::of_warm_regions(&target.regions, min_benefit_hz)
+            let at_least_hz = if pmds > MAX_COLD_PMDS { Rules::default().min_benefit_hz } else { 0.0 };
+            benefit::of_warm_regions(&target.regions, min_benefit_hz.max(at_least_hz))
         }
     }
 }

@@ -223,7 +223,7 @@ impl State {
         self.targets.values_mut().for_each(|target| target.began = 0);
     }
 
-    /// The lowest benefit of which windows have to tell. Where heat does not decide, all ranges may be hinted.
+    /// The lowest benefit that windows have to include. Where heat does not decide, all ranges may be hinted.
     pub fn min_benefit_hz(&self) -> f64 {
         if self.hints == HintSource::Heat && !self.round_robin { self.rules.min_benefit_hz } else { 0.0 }
     }
@@ -626,7 +626,7 @@ mod tests {
     }
 
     #[test]
-    fn where_heat_decides_windows_tell_of_what_is_worth_it() {
+    fn where_heat_decides_windows_include_what_is_worth_it() {
         let mut state = State::new(Rules { min_benefit_hz: 7.0, ..Rules::default() }, Budgets::default());
         state.describe("s", false, false, HintSource::Heat);
         assert_eq!(state.min_benefit_hz(), 7.0);

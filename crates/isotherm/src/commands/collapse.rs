@@ -202,7 +202,7 @@ fn uses_of(args: &CollapseArgs) -> Uses {
     if HintSource::from(args.hints) == HintSource::Heat { uses } else { uses.ageing() }
 }
 
-/// The lowest benefit of which windows have to tell. Where heat does not decide, all ranges may be hinted.
+/// The lowest benefit that windows have to include. Where heat does not decide, all ranges may be hinted.
 fn min_benefit_hz(args: &CollapseArgs, rules: &Rules) -> f64 {
     let by_heat = args.order == OrderArg::Heat && HintSource::from(args.hints) == HintSource::Heat;
     if by_heat { rules.min_benefit_hz } else { 0.0 }
