@@ -153,6 +153,8 @@ mod tests {
     use super::*;
     use crate::memory::{Memory, PageSize};
     use isotherm_units::{Addr, PMD_SIZE};
+    use std::io::{Read, Write};
+    use std::process::{Child, Command, Stdio};
 
     #[test]
     fn bits_are_where_the_kernel_documents_them() {
@@ -176,9 +178,18 @@ mod tests {
         assert_eq!(std::hint::black_box(here), 7);
     }
 
+    /// A child with memory of its own. Until a process that was started by vfork executes its program, it uses the memory of its parent, and the
+    /// kernel lets the parent go on a moment before that.
+    fn echoing() -> Child {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdin.as_mut().unwrap().write_all(b"!").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        child
+    }
+
     #[test]
     fn memory_that_is_gone_is_told_from_what_is_past_the_end() {
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let mut child = echoing();
         let map = Pagemap::open(Path::new("/proc"), child.id()).unwrap();
         let (first, past) = (Addr(0).pmd().range(), PmdNo(u64::MAX >> 24).range());
         let counts = || [first, past].map(|range| map.read(range).unwrap().len());
@@ -186,7 +197,7 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         // While another test reads the files of all processes, the memory may be held a moment longer.
-        let gone = (0..100).any(|_| {
+        let gone = (0..2000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(10));
             !map.is_there().unwrap()
         });

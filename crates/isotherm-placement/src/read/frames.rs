@@ -282,7 +282,7 @@ mod tests {
     use super::*;
     use crate::progress::Unattended;
     use std::fs;
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::process::{Child, Command, Stdio};
     use std::time::{Duration, Instant};
 
@@ -301,8 +301,10 @@ mod tests {
 
     fn waiting() -> (Child, Opened) {
         let mut command = Command::new("sh");
-        command.args(["-c", "read line; exec sleep 60"]).stdin(Stdio::piped());
-        let child = command.spawn().unwrap();
+        command.args(["-c", "echo; read line; exec sleep 60"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // Until it executes the shell, it uses our memory.
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let opened = Opened::open(&Proc::default(), &Process::of(child.id())).unwrap();
         assert!(!opened.ranges.is_empty());
         (child, opened)
