@@ -7,7 +7,7 @@ BIN := target/release/isotherm
 BENCHES := bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-split bench-cold bench-cold-redis bench-advise bench-tier bench-redis bench-sampling bench-scale bench-sampled bench-events \
 	bench-faults bench-serve bench-frames bench-drain bench-conflict bench-herd bench-damon
 .PHONY: dist dist-check setup-dist setup-packages lint-kube image image-check manifests setup-kube setup-image
-.PHONY: help build build-serve build-ship build-kube bench-ship install demo test lint lint-code lint-features docs benchmarks-page fmt fuzz soak loom miri faults soak-watch soak-serve lab lab-quick lab-packages lab-image lab-roots web test-web test-fleet lint-fleet fleet-demo fleet-model bench bench-fleet $(BENCHES) setup-build setup-test setup-faults setup-lint setup-docs setup-lab setup-web setup-fleet
+.PHONY: help build build-serve build-ship build-kube bench-ship install demo test lint lint-code lint-features docs benchmarks-page fmt fuzz soak loom miri faults soak-watch soak-serve lab lab-quick lab-packages lab-image lab-programs lab-roots web test-web test-fleet lint-fleet fleet-demo fleet-model bench bench-fleet $(BENCHES) setup-build setup-test setup-faults setup-lint setup-docs setup-lab setup-web setup-fleet
 
 help:
 	@echo "make demo            set up, build, and watch a workload with known hot memory"
@@ -17,6 +17,7 @@ help:
 	@echo "make dist-check      lintian and rpm on what make dist has built; REBUILD=1: builds it again in another folder, and compares"
 	@echo "make lab-image       the containers of the manifest, of the image of make image, under crun in that guest (2 minutes)"
 	@echo "make lab-packages    install, upgrade, restart and purge the package of target/dist in a Debian 12 guest with systemd (about 5 minutes)"
+	@echo "make lab-programs    page out what redis, memcached, PostgreSQL, a JVM and Python do not use, in that guest with swap (about 15 minutes)"
 	@echo "make lab-roots       run its program in root trees of Debian 11, 12 and 13 (about 1 minute; the first time 4)"
 	@echo "make lab-quick       one short boot of the oldest of these kernels (about 1 minute)"
 	@echo "make build           set up and build $(BIN)"
@@ -239,6 +240,9 @@ lab-packages: setup-packages
 
 lab-image: setup-packages setup-image
 	@lab/image.sh
+
+lab-programs: setup-packages build
+	@lab/programs.sh
 
 lab-roots: setup-packages
 	@lab/roots.sh

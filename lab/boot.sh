@@ -69,7 +69,6 @@ done
 [[ $levels = [45] ]] || usage "--levels is 4 or 5, not $levels"
 [ -z "$slow" ] || [ "$nodes" = 1 ] || usage "--slow takes --nodes 1"
 [ -z "$side_cache" ] || [ "$nodes" = 2 ] || usage "--side-cache takes --nodes 2"
-[ -z "$root" ] || [ -z "$swap" ] || usage "--root does not take --swap"
 [ -z "$root" ] || [ -f "$root" ] || usage "there is no image $root"
 cpus=${cpus:-$((2 * nodes))}
 memory=${memory:-$((2048 * nodes))}
@@ -107,6 +106,9 @@ else
 fi
 if [ -n "$swap$root" ]; then
     mkdir "$work/modules"
+    folders=("$at/lib/modules")
+    # Those of swap are kept with the kernel that has no disk.
+    [ -z "$root" ] || [ -z "$swap" ] || folders+=("$("$lab/kernels.sh" "$kernel")/lib/modules")
     while IFS= read -r module; do
         name=$(basename "${module%.ko*}").ko
         # As they are, or compressed.
@@ -115,7 +117,7 @@ if [ -n "$swap$root" ]; then
         *) cp "$module" "$work/modules/$name" ;;
         esac
         bring+=("$work/modules/$name=/lab/modules/$name")
-    done < <(find "$at/lib/modules" -name '*.ko*')
+    done < <(find "${folders[@]}" -name '*.ko*')
     [ -z "$swap" ] || append+=" lab.swap=$swap"
 fi
 if [ -n "$root" ]; then

@@ -6,7 +6,8 @@
 #        debian.sh --image        only makes the image, and prints its path
 #
 # Options are those of lab/boot.sh; the kernel is 6.1 if none is named. --bring FILE brings a file: under /run/lab, by its name. SCRIPT
-# is brought there, too. Its standard output and error are merged into our standard output.
+# is brought there, too. Its standard output and error are merged into our standard output. --with "PACKAGE..." adds packages of Debian's
+# to the image.
 #
 # examples: lab/debian.sh --bring target/dist/isotherm_0.1.0_amd64.deb -- lab/debian/package-test.sh
 #           lab/debian.sh --bring target/release/isotherm --shell
@@ -21,8 +22,9 @@ lab=$(cd "$(dirname "$0")" && pwd)
 # redis-server is what isotherm works on, curl scrapes metrics, jq reads what isotherm prints, libelf1 is what packages depend on,
 # and crun runs containers.
 packages=(systemd systemd-sysv dbus procps redis-server redis-tools curl jq libelf1 crun)
-# MiB, of which packages take about a third. The rest is for what is installed in the guest; unwritten blocks take no room.
-size=1024
+# MiB, of which packages take about a third, or half of it with a JVM. The rest is for what is installed in the guest; unwritten blocks take
+# no room.
+size=1536
 
 # In a name space in which we are root, or as root.
 as_root() {
@@ -58,6 +60,11 @@ options=() shell='' only_image=''
 while [ $# -gt 0 ]; do
     case $1 in
     --bring) options+=(--bring "${2%%=*}=/lab/$(basename "${2#*=}")") && shift 2 ;;
+    --with)
+        read -ra more <<<"${2:?"debian: --with takes a value"}"
+        packages+=("${more[@]}")
+        shift 2
+        ;;
     --shell) shell=yes && shift ;;
     --image) only_image=yes && shift ;;
     --help | -h) sed -n '2,/^set -/{/^set -/d;s/^# \{0,1\}//;p}' "$0" && exit 0 ;;
