@@ -1,7 +1,8 @@
-//! How much memory may leave by a scheme in an interval, and what that is tuned to: DAMON's quotas and their goals.
+//! How much memory a scheme may take in an interval, and what that is tuned to: DAMON's quotas and their goals. What it takes is collapsed,
+//! moves between memory tiers, or leaves.
 //!
 //! [`Spending`] keeps the accounts of one scheme, over all its processes and cgroups. What is hinted is reserved, so that a queue full of hints
-//! does not exceed the quota; what has left is spent, as it was read back. A huge range leaves as a whole, so an interval may exceed its
+//! does not exceed the quota; what was done is spent, as it was read back. A huge range is taken as a whole, so an interval may exceed its
 //! quota by one, and the next ones have that much less: the mean is kept.
 //!
 //! A goal lowers the quota, which is the ceiling:
@@ -53,7 +54,7 @@ pub struct Goal {
 /// A quota in force.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quota {
-    /// How much may leave.
+    /// How much may be taken.
     pub size: Bytes,
     /// In which time.
     pub every_ns: Ns,
@@ -105,13 +106,13 @@ pub struct HostMemory {
 pub struct QuotaStatus {
     /// The scheme, from 1 on.
     pub scheme: usize,
-    /// How much may leave in an interval at most.
+    /// How much may be collapsed, move or leave in an interval at most.
     pub size_bytes: u64,
     /// The interval.
     pub every_ns: u64,
-    /// How much may leave in the present window, which may be several intervals long, as the goal has it.
+    /// How much of it in the present window, which may be several intervals long, as the goal has it.
     pub allowed_bytes: u64,
-    /// How much has left in it, with what earlier ones had too much.
+    /// How much was done in it, with what earlier ones had too much.
     pub spent_bytes: u64,
     /// Intervals in which it was used up.
     pub used_up: u64,
@@ -129,9 +130,9 @@ pub struct QuotaStatus {
 #[derive(Clone, Debug)]
 pub struct Spending {
     quota: Quota,
-    /// Pages that may leave in this interval.
+    /// Pages that may be taken in this interval.
     allowed: f64,
-    /// Pages that have left in this one, with what earlier ones had too much.
+    /// Pages that were taken in this one, with what earlier ones had too much.
     spent: f64,
     /// Pages of huge ranges that are hinted.
     reserved: BTreeMap<(TargetId, PmdNo), u32>,
@@ -190,7 +191,7 @@ impl Spending {
         self.tune(is_used);
     }
 
-    /// Pages that may leave in this interval.
+    /// Pages that may be taken in this interval.
     fn limit(&self) -> f64 {
         self.allowed * self.at_once as f64
     }
@@ -216,7 +217,7 @@ impl Spending {
         self.quota.goal.free.zip(self.host.free_pct).is_some_and(|(goal, free)| free >= goal)
     }
 
-    /// How many pages may leave yet in this interval, what is reserved aside.
+    /// How many pages may be taken yet in this interval, what is reserved aside.
     pub fn left_pages(&self) -> u64 {
         let left = if self.is_enough_free() { 0.0 } else { self.limit() - self.taken() };
         #[expect(
@@ -254,7 +255,7 @@ impl Spending {
         self.reserved.contains_key(&(process, pmd))
     }
 
-    /// Pages have left.
+    /// Pages were collapsed, have moved or have left.
     pub fn spend(&mut self, pages: u64) {
         self.spent += pages as f64;
     }

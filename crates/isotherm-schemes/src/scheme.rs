@@ -72,9 +72,9 @@ pub struct Written {
     pub max_refaults: Option<f64>,
     /// Of `page-out` and `reclaim`: how much memory has to be free, and may be, for it to be active.
     pub watermarks: Option<Watermarks>,
-    /// Of `page-out` and `reclaim`: how much leaves in an interval at most, of all its processes and cgroups together.
+    /// Of all but `bring-back` and `split`: how much is taken in an interval at most, of all its processes and cgroups together.
     pub quota: Option<WrittenQuota>,
-    /// Of those with a quota: what it is tuned to.
+    /// Of `page-out` and `reclaim` with a quota: what it is tuned to.
     pub goal: Option<Goal>,
     /// Of `promote`: accesses a second of a page from which on it is hot.
     pub min_rate: Option<f64>,
@@ -111,7 +111,7 @@ impl Written {
 pub struct Scheme {
     /// What to do.
     pub action: Does,
-    /// How much leaves in an interval at most.
+    /// How much is collapsed, moves or leaves in an interval at most.
     pub quota: Option<Quota>,
     processes: Vec<String>,
     cgroups: Vec<String>,
@@ -201,7 +201,7 @@ impl Scheme {
 
 /// Whether all keys are for the action.
 fn check_keys(written: &Written) -> Result<(), String> {
-    use ActionName::{Demote, PageOut, Promote, Reclaim, Split};
+    use ActionName::{Collapse, Demote, PageOut, Promote, Reclaim, Split};
     let keys: [(&str, bool, &[ActionName], &str); 8] = [
         (
             "min_idle",
@@ -211,7 +211,12 @@ fn check_keys(written: &Written) -> Result<(), String> {
         ),
         ("max_refaults", written.max_refaults.is_some(), &[PageOut, Reclaim], "\"page-out\" and \"reclaim\""),
         ("watermarks", written.watermarks.is_some(), &[PageOut, Reclaim], "\"page-out\" and \"reclaim\""),
-        ("quota", written.quota.is_some(), &[PageOut, Reclaim], "\"page-out\" and \"reclaim\""),
+        (
+            "quota",
+            written.quota.is_some(),
+            &[Collapse, PageOut, Promote, Demote, Reclaim],
+            "\"collapse\", \"page-out\", \"promote\", \"demote\" and \"reclaim\"",
+        ),
         ("goal", written.goal.is_some(), &[PageOut, Reclaim], "\"page-out\" and \"reclaim\""),
         ("min_rate", written.min_rate.is_some(), &[Promote], "\"promote\""),
         ("keep_free", written.keep_free.is_some(), &[Demote], "\"demote\""),
@@ -293,8 +298,8 @@ pub struct Actions {
     pub pages_out: Option<Limits>,
     /// They do while free memory is between these.
     pub watermarks: Option<Watermarks>,
-    /// The scheme that pages out, by its place in the table. It may have a quota.
-    pub pages_out_by: usize,
+    /// Which scheme does what.
+    pub by: Places,
     /// A huge range that is worth a collapse is collapsed, and none of its pages leave. If not, it is the other way round.
     pub collapse_first: bool,
     /// Pages of it move between memory tiers.
@@ -305,6 +310,54 @@ pub struct Actions {
     pub splits: Option<splitter::Limits>,
     /// Idle files of its cgroup leave, while free memory is between the watermarks, if there are any.
     pub reclaims: Option<ReclaimScheme>,
+}
+
+/// What a quota is spent on, of processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Charge {
+    /// Huge ranges that are collapsed.
+    Collapse,
+    /// Pages that leave.
+    PageOut,
+    /// Pages that move up.
+    Promote,
+    /// Pages that move down.
+    Demote,
+}
+
+/// The schemes of a process by their places in the table. They may have quotas. What a process has no scheme for is not hinted, so its place
+/// says nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    collapse: usize,
+    page_out: usize,
+    promote: usize,
+    demote: usize,
+}
+
+impl Places {
+    /// The place of the scheme that does this.
+    pub fn of(self, charge: Charge) -> usize {
+        match charge {
+            Charge::Collapse => self.collapse,
+            Charge::PageOut => self.page_out,
+            Charge::Promote => self.promote,
+            Charge::Demote => self.demote,
+        }
+    }
+}
+
+impl Does {
+    /// What its quota is spent on, if that is memory of processes.
+    pub fn charge(self) -> Option<Charge> {
+        match self {
+            Does::Collapse => Some(Charge::Collapse),
+            Does::PageOut(..) => Some(Charge::PageOut),
+            Does::Promote(_) => Some(Charge::Promote),
+            Does::Demote(..) => Some(Charge::Demote),
+            Does::BringBack | Does::Split(_) | Does::Reclaim(..) => None,
+        }
+    }
 }
 
 /// The scheme that takes idle files of a cgroup.
@@ -327,17 +380,20 @@ impl Actions {
             match scheme.action {
                 Does::Collapse if !actions.collapses => {
                     (actions.collapses, actions.collapse_first) = (true, actions.pages_out.is_none());
+                    actions.by.collapse = place;
                 }
                 Does::PageOut(limits, marks) if actions.pages_out.is_none() => {
-                    (actions.pages_out, actions.watermarks, actions.pages_out_by) = (Some(limits), marks, place);
+                    (actions.pages_out, actions.watermarks, actions.by.page_out) = (Some(limits), marks, place);
                 }
                 Does::BringBack => actions.brings_back = true,
                 Does::Reclaim(limits, watermarks) if actions.reclaims.is_none() => {
                     actions.reclaims = Some(ReclaimScheme { limits, watermarks, place });
                 }
                 Does::Split(limits) if actions.splits.is_none() => actions.splits = Some(limits),
-                Does::Promote(ns) if hot_ns.is_none() => hot_ns = Some(ns),
-                Does::Demote(ns, keep_free_pct) if down.is_none() => down = Some((ns, keep_free_pct)),
+                Does::Promote(ns) if hot_ns.is_none() => (hot_ns, actions.by.promote) = (Some(ns), place),
+                Does::Demote(ns, keep_free_pct) if down.is_none() => {
+                    (down, actions.by.demote) = (Some((ns, keep_free_pct)), place);
+                }
                 _ => {}
             }
         }
@@ -392,7 +448,8 @@ mod tests {
             ("action = \"demote\"\nwatermarks = { high = 50.0, mid = 40.0, low = 5.0 }", "page-out"),
             ("action = \"bring-back\"\nmin_idle = \"1m\"", "page-out"),
             ("action = \"demote\"\nmax_refaults = 1.0", "page-out"),
-            ("action = \"demote\"\nquota = { size = \"1MiB\" }", "page-out"),
+            ("action = \"split\"\nquota = { size = \"1MiB\" }", "demote"),
+            ("action = \"demote\"\nquota = { size = \"1MiB\" }\ngoal = { free = 1.0 }", "page-out"),
             ("action = \"collapse\"\ngoal = { free = 1.0 }", "page-out"),
             ("action = \"page-out\"\ngoal = { free = 1.0 }", "give the scheme one"),
             ("action = \"page-out\"\nquota = { size = \"1MiB\", evry = \"1s\" }", "evry"),
@@ -419,6 +476,11 @@ mod tests {
         let limits = |hot_ns, idle_ns, keep_free_pct| Some(migrate::Limits { hot_ns, idle_ns, keep_free_pct });
         assert_eq!(of(&[up]), limits(Some(250_000_000), None, 0.0));
         assert_eq!(of(&[down, up]), limits(Some(250_000_000), Some(90_000_000_000), 10.0));
+        let table = ["action = \"collapse\"", down, up, "action = \"page-out\""].map(|text| scheme(text).unwrap());
+        let by = Actions::of(&table, "db", "/").by;
+        let places = [Charge::Collapse, Charge::PageOut, Charge::Promote, Charge::Demote].map(|charge| by.of(charge));
+        assert_eq!(places, [0, 3, 2, 1]);
+        assert!(places.iter().all(|place| table[*place].action.charge().is_some_and(|charge| by.of(charge) == *place)));
         assert_eq!(of(&["action = \"collapse\""]), None);
     }
 

@@ -149,13 +149,11 @@ fn scheme(damos: &Damos, notes: &mut Vec<String>) -> Result<Written, String> {
     if pattern.is_some_and(|p| !is_open(&p.sz_bytes)) {
         notes.push("bounds of the size of regions are lost: pages are known one by one".to_owned());
     }
-    let mut limited = (None, None);
-    if action == ActionName::PageOut {
-        limited = quotas::read(&damos.quotas, notes);
-    } else if has_value(&damos.quotas) {
-        notes.push("quotas are lost: [budgets] limit what is done".to_owned());
-    }
-    let (quota, goal) = limited;
+    let (quota, goal) = if action == ActionName::PageOut {
+        quotas::read(&damos.quotas, notes)
+    } else {
+        quotas::read(&without_goals(&damos.quotas, notes), notes)
+    };
     if let Some(age) = pattern.map(|pattern| &pattern.age.max).filter(|age| has_value(age)) {
         return Err(format!("age.max = {age} has no counterpart: memory that is idle for longer leaves, too"));
     }
@@ -174,6 +172,16 @@ fn scheme(damos: &Damos, notes: &mut Vec<String>) -> Result<Written, String> {
     // DAMON moves whatever is free of fast memory.
     let keep_free = (action == ActionName::Demote).then_some(100.0);
     Ok(Written { cgroups, min_idle, watermarks, quota, goal, keep_free, ..Written::of(action) })
+}
+
+/// Quotas of what does not leave. Only how much leaves is tuned here.
+fn without_goals(quotas: &Value, notes: &mut Vec<String>) -> Value {
+    let mut sizes = quotas.clone();
+    let goals = sizes.as_object_mut().and_then(|all| all.remove("goals"));
+    if goals.is_some_and(|goals| has_value(&goals)) {
+        notes.push("goals of the quota are lost: here they tune what leaves, and nothing else".to_owned());
+    }
+    sizes
 }
 
 /// Watermarks of free memory. DAMON has no others.
@@ -382,11 +390,16 @@ fn to_damos(number: usize, scheme: &Written, notes: &mut Vec<String>) -> Result<
     // All but collapse were refused above.
     notes.push(format!("scheme {number}: `min_benefit_hz` is lost: it collapses what is accessed at all"));
     let any = json!({"min": "min", "max": "max"});
-    Ok(json!({
+    let mut written = json!({
         "action": "collapse",
         "access_pattern": {"sz_bytes": any, "nr_accesses": {"min": "1 %", "max": "max"}, "age": any},
         "filters": filters,
-    }))
+    });
+    if let Some(quota) = &scheme.quota {
+        written["quotas"] = quotas::write(quota, None).map_err(|what| Error::Scheme { number, what })?;
+        notes.push(format!("scheme {number}: DAMON spends its quota on what it tries, what is huge already too"));
+    }
+    Ok(written)
 }
 
 fn to_pageout(number: usize, scheme: &Written, filters: &[Value], notes: &mut Vec<String>) -> Result<Value, Error> {
@@ -494,9 +507,19 @@ mod tests {
     fn what_migrates_hot_and_cold_memory_moves_by_tier() {
         let cold = TWO.replace("pageout", "migrate_cold").replace("hugepage\"", "migrate_hot\"");
         let read = read(&cold).unwrap();
-        let demote =
-            Written { action: ActionName::Demote, keep_free: Some(100.0), ..page_out("2m 30s", &["/app.slice"]) };
+        let demote = Written {
+            action: ActionName::Demote,
+            quota: Some(WrittenQuota { size: "1024MiB".into(), every: "1s".into() }),
+            keep_free: Some(100.0),
+            ..page_out("2m 30s", &["/app.slice"])
+        };
         assert_eq!(read.schemes, [demote, Written::of(ActionName::Promote)]);
+        // What tunes how much leaves says nothing of how much moves.
+        let goals =
+            r#""weights": {"sz_permil": "0 %"}, "goals": [{"metric": "some_mem_psi_us", "target_value": "10 ms"}]"#;
+        let tuned = self::read(&cold.replacen(r#""weights""#, &format!(r#"{goals}, "x""#), 1)).unwrap();
+        assert_eq!(tuned.schemes[0], read.schemes[0]);
+        assert!(tuned.notes.iter().any(|note| note.contains("goals of the quota")), "{:#?}", tuned.notes);
     }
 
     #[test]
@@ -510,9 +533,12 @@ mod tests {
     #[test]
     fn schemes_go_there_and_back() {
         let collapse = Written { action: ActionName::Collapse, min_idle: None, ..page_out("", &["/b"]) };
-        let schemes = [page_out("10m", &["/a", "/c"]), collapse];
+        let schemes = [page_out("10m", &["/a", "/c"]), collapse.clone()];
         let (text, notes) = write(&schemes).unwrap();
         assert_eq!(read(&text).unwrap().schemes, schemes, "{text}");
+        let quota = Some(WrittenQuota { size: "64MiB".into(), every: "2s".into() });
+        let limited = [Written { quota, ..collapse }];
+        assert_eq!(read(&write(&limited).unwrap().0).unwrap().schemes, limited);
         assert_eq!(notes.len(), 2, "{notes:?}");
         let marks = Watermarks { high: 50.0, mid: 40.0, low: 2.5 };
         let short = Written { watermarks: Some(marks), ..page_out("10m", &[]) };

@@ -8,6 +8,7 @@ use crate::migrate::mover::{Mover, SEARCH};
 use crate::migrate::{self, Limits, Wanted};
 use crate::outcome::{Outcome, Refusal};
 use crate::page_out::keeper::Stays;
+use crate::scheme::Charge;
 use isotherm_heat::{Ns, TargetId};
 
 /// How long a huge range gets no hint to move after one, so that each search hints it anew: what is hot changes.
@@ -49,8 +50,10 @@ impl State {
     }
 
     /// Takes in what the worker has moved.
-    fn take_in_moved(&mut self, now: Ns) {
+    pub(super) fn take_in_moved(&mut self, now: Ns) {
         for (process, pmd, moves) in self.movable.take_moved() {
+            self.spend(process, pmd, Charge::Promote, u64::from(moves.promote.count()));
+            self.spend(process, pmd, Charge::Demote, u64::from(moves.demote.count()));
             if let Some(mover) = self.targets.get_mut(&process).and_then(|target| target.mover.as_mut()) {
                 mover.moved(pmd, moves, now);
             }
@@ -67,12 +70,14 @@ impl State {
 
     /// Hints what a search has found.
     pub fn hint_movable(&mut self, process: TargetId, wanted: &[Wanted], keep_free_pct: f64, now: Ns) {
-        self.movable.replace(process, wanted.iter().copied(), keep_free_pct, now);
         self.resting_moves.retain(|_, until| *until > now);
+        let wanted = self.within_quotas(process, wanted);
+        self.movable.replace(process, wanted.iter().copied(), keep_free_pct, now);
         let is_full = self.targets.get(&process).is_some_and(|target| target.was_full);
-        for hint in migrate::hints(process, wanted, is_full, now) {
+        for hint in migrate::hints(process, &wanted, is_full, now) {
             self.add(hint);
         }
+        self.release_unhinted(process);
     }
 }
 

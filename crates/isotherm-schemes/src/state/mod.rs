@@ -273,9 +273,9 @@ impl State {
             target.worth_collapsing = planned.hints.iter().map(|hint| hint.pmd).collect();
         }
         for hint in planned.hints {
-            if self.may_collapse(hint.process, hint.pmd, now) {
+            if self.may_collapse(hint.process, hint.pmd, now) && self.has_room_for_collapse(&hint) {
                 self.make_way(hint.process, hint.pmd);
-                self.add(hint);
+                self.add_collapse(hint);
             }
         }
         if self.round_robin && self.queue.has_lowest_only() && self.queue.len_of(window.id) == 0 {
@@ -283,11 +283,15 @@ impl State {
         }
     }
 
-    fn add(&mut self, hint: Hint) -> bool {
+    /// Whether a huge range neither rests from the action nor waits or is worked on.
+    fn may_be_hinted(&mut self, hint: &Hint) -> bool {
         let key = (hint.process, hint.pmd);
         let is_resting = self.resting_of(hint.action).is_some_and(|resting| resting.contains_key(&key));
-        let known = is_resting || self.retry.is_deferred(hint.process, hint.pmd);
-        if known || self.in_hand == Some(key) {
+        !is_resting && !self.retry.is_deferred(hint.process, hint.pmd) && self.in_hand != Some(key)
+    }
+
+    fn add(&mut self, hint: Hint) -> bool {
+        if !self.may_be_hinted(&hint) {
             return false;
         }
         let added = self.queue.add(hint);
@@ -307,8 +311,8 @@ impl State {
         let mut last = cursor;
         for hint in after.into_iter().chain(before).take(some) {
             last = hint.pmd.next();
-            if self.may_collapse(hint.process, hint.pmd, now) {
-                self.add(hint);
+            if self.may_collapse(hint.process, hint.pmd, now) && self.has_room_for_collapse(&hint) {
+                self.add_collapse(hint);
             }
         }
         if let Some(target) = self.targets.get_mut(&window.id) {
@@ -434,6 +438,9 @@ impl State {
     }
 
     fn done(&mut self, hint: Hint, outcome: Outcome, now: Ns) {
+        self.take_in_left(now);
+        self.take_in_moved(now);
+        self.quota_handled(&hint, outcome);
         self.page_out_handled(&hint, outcome, now);
         self.migrate_handled(hint.process, outcome);
         self.split_handled(&hint, outcome, now);

@@ -11,6 +11,7 @@ use crate::page_out::keeper::{Keeper, SEARCH, Stays};
 use crate::page_out::refaults::Found;
 use crate::page_out::{self, IdleWindow, PAGE_OUT};
 use crate::queue::{ActionId, Hint, Origin};
+use crate::scheme::Charge;
 use crate::split::rejoin::REJOIN;
 use isotherm_heat::{Ns, TargetId};
 use isotherm_units::PmdNo;
@@ -57,9 +58,9 @@ impl State {
     }
 
     /// Takes in what the worker has paged out.
-    fn take_in_left(&mut self, now: Ns) {
+    pub(super) fn take_in_left(&mut self, now: Ns) {
         for (process, pmd, pages) in self.idle.take_left() {
-            self.spend(process, pmd, u64::from(pages.count()));
+            self.spend(process, pmd, Charge::PageOut, u64::from(pages.count()));
             if let Some(keeper) = self.keeper(process) {
                 keeper.leave(pmd, pages, now);
             }
@@ -97,7 +98,7 @@ impl State {
     /// What is queued to leave stays.
     fn stay(&mut self, process: TargetId) {
         self.idle.forget(process);
-        self.release_all(process);
+        self.release_idle(process);
         let hinted = self.keeper(process).map(Keeper::take_hinted).unwrap_or_default();
         hinted.into_iter().for_each(|pmd| _ = self.unqueue(process, pmd, PAGE_OUT));
     }
@@ -163,20 +164,22 @@ impl State {
             if self.is_probe(hint.process, hint.pmd) {
                 continue;
             }
-            if !self.reserve(hint.process, hint.pmd) {
+            if !self.reserve_idle(hint.process, hint.pmd) {
                 without_room.push(hint.pmd);
                 continue;
             }
             if !collapse_first {
                 // It may be queued for a collapse since before anything was known to be idle.
-                self.unqueue(hint.process, hint.pmd, COLLAPSE);
+                if self.unqueue(hint.process, hint.pmd, COLLAPSE) {
+                    self.release_of(hint.process, hint.pmd, Charge::Collapse);
+                }
             }
             let is_new = self.add(hint);
             let Some(keeper) = self.keeper(window.id) else { continue };
             if is_new {
                 keeper.hint(hint.pmd);
             } else if !keeper.is_hinted(hint.pmd) {
-                self.release(hint.process, hint.pmd);
+                self.release_of(hint.process, hint.pmd, Charge::PageOut);
             }
         }
         if let Some(keeper) = self.keeper(window.id) {
@@ -190,7 +193,8 @@ impl State {
         if self.collapse_first(process) && self.keeper(process).is_some_and(is_hinted) {
             self.unqueue(process, pmd, PAGE_OUT);
             self.retry.drop_deferred(process, pmd, PAGE_OUT);
-            self.no_longer_hinted(process, pmd);
+            self.release_of(process, pmd, Charge::PageOut);
+            self.keeper(process).into_iter().for_each(|keeper| keeper.handled(pmd));
         }
     }
 
@@ -214,13 +218,6 @@ impl State {
 
     /// Takes in what a handled hint means for paging out.
     pub(super) fn page_out_handled(&mut self, hint: &Hint, outcome: Outcome, now: Ns) {
-        // Spent before it is released, so that it counts at each moment.
-        self.take_in_left(now);
-        let is_out = hint.action == PAGE_OUT && matches!(outcome, Outcome::Done { .. });
-        let aside = self.release(hint.process, hint.pmd);
-        if self.dry_run && is_out {
-            self.spend(hint.process, hint.pmd, aside);
-        }
         let Some(keeper) = self.keeper(hint.process) else { return };
         keeper.handled(hint.pmd);
         match outcome {

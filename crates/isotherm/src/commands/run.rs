@@ -119,7 +119,8 @@ fn run(args: &RunArgs) -> Result<()> {
             generations,
             able: Able::of(&config),
             others_clear: BTreeMap::new(),
-            paging_out: PagingOut::default(),
+            paged_out_at: 0,
+            turn: 0,
             files: reclaim::Counting::default(),
             publisher,
             recorder,
@@ -267,9 +268,9 @@ fn watch(feeder: &mut Feeder<'_>, config: &mut Config, watching: &mut Watching, 
         let left = ends.map(|end| end.saturating_sub(clock::monotonic_ns()));
         let mut anew = None;
         watching.windows(left, signals.stop, &ProgressBar::hidden(), |monitor, mut snapshot| {
+            feeder.note_memory();
             feeder.feed(config.work.is_some(), monitor, &snapshot)?;
             feeder.note_others(&snapshot);
-            feeder.note_memory();
             feeder.page_out(monitor, &snapshot);
             feeder.migrate(monitor, &snapshot);
             feeder.split(monitor, &snapshot);
@@ -380,13 +381,6 @@ impl Able {
     }
 }
 
-/// The last window of paging out, and which process was the first in it.
-#[derive(Default)]
-struct PagingOut {
-    at: Ns,
-    turn: usize,
-}
-
 /// Feeds windows into the shared state.
 struct Feeder<'a> {
     args: &'a RunArgs,
@@ -399,7 +393,10 @@ struct Feeder<'a> {
     able: Able,
     /// When something else was last seen to clear accessed bits of a process.
     others_clear: BTreeMap<TargetId, Ns>,
-    paging_out: PagingOut,
+    /// The last window of paging out.
+    paged_out_at: Ns,
+    /// Which process is the first in this window.
+    turn: usize,
     /// Counts idle files.
     files: reclaim::Counting,
     publisher: Option<Publisher>,
@@ -452,9 +449,18 @@ impl Feeder<'_> {
         monitor.charge_bookkeeping();
     }
 
+    /// Processes that are alive. Where a quota is for many, each is the first in turn.
+    fn in_turn<'s>(&self, snapshot: &'s Snapshot) -> Vec<&'s TargetHeat> {
+        let mut targets: Vec<&TargetHeat> = snapshot.targets.iter().filter(|t| !t.exited).collect();
+        let first = self.turn % targets.len().max(1);
+        targets.rotate_left(first);
+        targets
+    }
+
     fn feed(&mut self, has_work: bool, monitor: &Monitor<Box<dyn Clock>>, snapshot: &Snapshot) -> Result<()> {
-        let alive = || snapshot.targets.iter().filter(|t| !t.exited);
-        let ids: Vec<TargetId> = alive().map(|t| t.id).collect();
+        self.turn += 1;
+        let alive = self.in_turn(snapshot);
+        let ids: Vec<TargetId> = alive.iter().map(|t| t.id).collect();
         let now = clock::monotonic_ns();
         let min_benefit_hz = {
             let mut state = lock(self.shared);
@@ -466,7 +472,7 @@ impl Feeder<'_> {
         for gone in snapshot.targets.iter().filter(|t| t.exited) {
             self.generations.forget(gone.id.pid);
         }
-        for target in alive().filter(|t| monitor.mappings_of(t.id.pid).is_some()) {
+        for target in alive.into_iter().filter(|t| monitor.mappings_of(t.id.pid).is_some()) {
             let mut window = window_of(monitor, target, min_benefit_hz);
             self.generations.add_to(&mut window)?;
             let rss = self.proc.status(target.id.pid).ok().and_then(|s| s.rss).unwrap_or_default();
@@ -497,7 +503,10 @@ impl Feeder<'_> {
     }
 
     fn migrate(&self, monitor: &Monitor<Box<dyn Clock>>, snapshot: &Snapshot) {
-        for target in snapshot.targets.iter().filter(|t| self.able.migrates && !t.exited) {
+        if !self.able.migrates {
+            return;
+        }
+        for target in self.in_turn(snapshot) {
             migrate::step(self.shared, monitor, target, self.others_clear.contains_key(&target.id));
         }
     }
@@ -517,7 +526,7 @@ impl Feeder<'_> {
 
     /// For the watermarks and quotas of schemes.
     fn note_memory(&self) {
-        if !self.able.pages_out && !self.able.reclaims {
+        if !self.able.pages_out && !self.able.reclaims && !lock(self.shared).has_quotas() {
             return;
         }
         let memory = host::memory(&self.proc);
@@ -528,14 +537,10 @@ impl Feeder<'_> {
         if !self.able.pages_out {
             return;
         }
-        let alive = || snapshot.targets.iter().filter(|t| !t.exited);
         let now = clock::monotonic_ns();
         let has_swap = self.args.dry_run || swap::is_there();
-        let window_ns = now.saturating_sub(std::mem::replace(&mut self.paging_out.at, now)).min(LONGEST_WINDOW_NS);
-        let targets: Vec<&TargetHeat> = alive().collect();
-        self.paging_out.turn = (self.paging_out.turn + 1) % targets.len().max(1);
-        // Where a quota is for many, each is the first in turn.
-        for &target in targets[self.paging_out.turn..].iter().chain(&targets[..self.paging_out.turn]) {
+        let window_ns = now.saturating_sub(std::mem::replace(&mut self.paged_out_at, now)).min(LONGEST_WINDOW_NS);
+        for target in self.in_turn(snapshot) {
             let others_clear = self.others_clear.contains_key(&target.id);
             PageOutStep { shared: self.shared, target, window_ns, others_clear, has_swap }.take(monitor);
         }

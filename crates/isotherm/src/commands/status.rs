@@ -208,7 +208,7 @@ fn write_quota(quota: &QuotaStatus, out: &mut dyn Write) -> io::Result<()> {
     let every = human::duration(quota.every_ns);
     write!(
         out,
-        "scheme {}: {spent} of {allowed} have left in this interval; at most {size} every {every}",
+        "scheme {}: {spent} of {allowed} are spent in this interval; at most {size} every {every}",
         quota.scheme
     )?;
     let measured = |pct: Option<f64>| pct.map_or_else(|| "unknown".to_owned(), |pct| format!("{pct:.2}%"));

@@ -240,7 +240,7 @@ pub mod tests {
         );
         assert_eq!(shown.watch.window, Some(crate::commands::run::WINDOW_NS));
         assert_eq!(installed.schemes, [Scheme::collapse_all()]);
-        assert_eq!(shown.schemes[0], Scheme::collapse_all());
+        assert_eq!(shown.schemes[0].action, Does::Collapse);
         assert_eq!(shown.schemes.len(), 7, "one of each action");
         let bare = ["collapse", "page-out", "bring-back", "reclaim", "promote", "demote", "split"].map(|action| {
             let cgroups = if action == "reclaim" { "cgroups = [\"/a\"]\n" } else { "" };
