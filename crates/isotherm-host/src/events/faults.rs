@@ -30,12 +30,14 @@ fn part(event: Event) -> PmuEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HintFaults {
     Made,
+    /// Only of memory in slow tiers: mode 2 skips all other memory.
+    OfSlowTiers,
     OneNode,
     Off,
     Unknown,
 }
 
-/// Whether NUMA balancing removes access rights at the moment, so that pages fault again and again.
+/// Whether NUMA balancing removes access rights at the moment, of memory anywhere, so that pages fault again and again.
 pub fn makes_hint_faults(roots: &HostRoots) -> bool {
     HintFaults::read(roots) == HintFaults::Made
 }
@@ -47,6 +49,8 @@ impl HintFaults {
         match (nodes.map(|nodes| nodes.len()), balancing) {
             (Some(0 | 1), _) => HintFaults::OneNode,
             (_, Some(0)) => HintFaults::Off,
+            // Bit 0 is balancing among nodes, bit 1 moves pages up from slow tiers.
+            (_, Some(bits)) if bits & 1 == 0 => HintFaults::OfSlowTiers,
             (Some(_), Some(_)) => HintFaults::Made,
             _ => HintFaults::Unknown,
         }
@@ -56,6 +60,9 @@ impl HintFaults {
         match self {
             HintFaults::Made => {
                 "page faults, with their addresses: first touches, and NUMA hint faults, which this kernel makes now"
+            }
+            HintFaults::OfSlowTiers => {
+                "page faults, with their addresses: first touches, and NUMA hint faults of memory in slow tiers, as kernel.numa_balancing is 2"
             }
             HintFaults::OneNode => {
                 "page faults, with their addresses: first touches only, as NUMA hint faults take more than one node"

@@ -302,7 +302,10 @@ fn faults_say_whether_there_are_hint_faults() {
     machine.write("sys/devices/system/node/node1/cpulist", "2-3\n");
     assert!(what().contains("which this kernel makes now"), "{}", what());
     machine.write("proc/sys/kernel/numa_balancing", "2\n");
-    assert!(what().contains("which this kernel makes now"), "tiering: {}", what());
+    assert!(what().contains("of memory in slow tiers"), "{}", what());
+    assert!(!makes_hint_faults(&machine.roots()), "not of fast memory, which would look cold");
+    machine.write("proc/sys/kernel/numa_balancing", "3\n");
+    assert!(what().contains("which this kernel makes now") && makes_hint_faults(&machine.roots()), "both: {}", what());
     machine.write("proc/sys/kernel/numa_balancing", "0\n");
     assert!(what().contains("numa_balancing is 0"), "{}", what());
 

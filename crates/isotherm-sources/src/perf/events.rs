@@ -54,6 +54,17 @@ impl Chosen {
         if self.kind == Kind::Ibs { 16 } else { 1 }
     }
 
+    /// Whether the kernel counts events whose samples it drops by itself: IBS counts operations in the kernel, and drops their samples in software.
+    /// What is missing then was not lost.
+    pub fn counts_what_it_drops(&self) -> bool {
+        self.kind == Kind::Ibs && self.events.iter().flat_map(|e| &e.parts).any(|part| part.user_only)
+    }
+
+    /// Whether it can be sampled at this rate.
+    fn takes(&self, rate: Rate) -> bool {
+        !matches!(rate, Rate::Period(n) if !n.is_multiple_of(self.period_step()))
+    }
+
     /// What to open: every event on every PMU that has it.
     pub fn parts(&self, physical: bool, rate: Rate) -> Vec<Part> {
         let fields = fields(self.kind, physical);
@@ -141,7 +152,9 @@ pub fn choose(roots: &HostRoots, options: &Options, physical: bool) -> Result<Ch
 
 fn of_raw(roots: &HostRoots, raw: RawEvent, rate: Option<Rate>) -> Result<Chosen, Error> {
     let rate = rate.unwrap_or(Rate::Frequency(raw.frequency));
-    Ok(Chosen::new(vec![raw.named(roots)?], Some(rate), Silence::Cold, String::new()))
+    let named = raw.named(roots)?;
+    let silence = silence(roots, named.kind);
+    Ok(Chosen::new(vec![named], Some(rate), silence, String::new()))
 }
 
 fn best(roots: &HostRoots, rate: Option<Rate>, physical: bool) -> Result<Chosen, Error> {
@@ -149,6 +162,12 @@ fn best(roots: &HostRoots, rate: Option<Rate>, physical: bool) -> Result<Chosen,
         Ok(chosen) => Ok(chosen),
         Err(why) => {
             let faults = events::find(roots, FALLBACK)?;
+            // A period that fits accesses, one in a million, would leave next to no page faults.
+            let why = match rate {
+                Some(Rate::Period(n)) => format!("{why}; a period of {n} is not for these"),
+                _ => why,
+            };
+            let rate = rate.filter(|rate| matches!(rate, Rate::Frequency(_)));
             Ok(Chosen::new(vec![faults], rate, silence(roots, Kind::Faults), why))
         }
     }
@@ -162,9 +181,14 @@ pub(crate) fn best_of_processor(roots: &HostRoots, rate: Option<Rate>, physical:
         if events.is_empty() {
             continue;
         }
-        let chosen = Chosen::new(events, rate, Silence::Cold, String::new());
+        // The trial is short, so not at a rate of the user's, at which nothing may be sampled in it.
+        let chosen = Chosen::new(events, None, Silence::Cold, String::new());
+        if let Some(Rate::Period(n)) = rate.filter(|rate| !chosen.takes(*rate)) {
+            why.push(format!("{}: a period of {n} is no multiple of {}", chosen.names(), chosen.period_step()));
+            continue;
+        }
         match try_out(roots, &chosen, physical) {
-            Tried::Works => return Ok(chosen),
+            Tried::Works => return Ok(Chosen { rate: rate.unwrap_or(chosen.rate), ..chosen }),
             Tried::Silent => why.push(format!("{} does not happen", chosen.names())),
             Tried::Useless(error) => why.push(format!("{}: {error}", chosen.names())),
         }
@@ -280,6 +304,25 @@ mod tests {
         for (counted, samples) in [(2, 0), (2, 2)] {
             assert!(matches!(of("faults", counted, samples), Tried::Useless(_)), "{counted} {samples}");
         }
+    }
+
+    #[test]
+    fn page_faults_by_their_numbers_say_as_little_of_what_is_silent() {
+        let (_dir, roots) = with_unit("4\n");
+        let silence = |numbers: &str| {
+            let raw = Some(numbers.parse().unwrap());
+            choose(&roots, &Options { raw, ..Options::default() }, false).unwrap().silence
+        };
+        assert_eq!(silence("1000 0 1 5 0 0"), Silence::Unknown, "as of `faults`, without NUMA balancing");
+        assert_eq!(silence("1000 0 4 0x1 0x3 0"), Silence::Cold);
+    }
+
+    #[test]
+    fn a_period_that_the_user_gave_is_for_the_event_of_the_processor() {
+        let (_dir, roots) = with_unit("no number\n");
+        let rate = |rate| best(&roots, Some(rate), false).unwrap().rate;
+        assert_eq!(rate(Rate::Period(1_000_003)), Rate::Period(1), "not of the page faults in its place");
+        assert_eq!(rate(Rate::Frequency(50)), Rate::Frequency(50));
     }
 
     /// A machine with one unit, `cpu`, that says it has loads with addresses and is of this type.

@@ -6,8 +6,8 @@ const COUNT_SLACK: f64 = 0.05;
 /// Events that happened and left neither a sample nor a report of a loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Missing {
-    /// Samples, as far as known.
-    pub samples: u64,
+    /// Samples that were lost, reported or not, as far as known.
+    all: u64,
     counted: u64,
 }
 
@@ -25,8 +25,13 @@ impl Missing {
                 reason = "positive, as it is above a share"
             )]
             let missing = (missing_events / each) as u64;
-            self.samples = self.samples.max(missing);
+            self.all = self.all.max(missing + lost);
         }
+    }
+
+    /// Lost samples that nothing has reported. A report may come late: a ring has room for it when the next event comes there.
+    pub fn unreported(&self, lost: u64) -> u64 {
+        self.all.saturating_sub(lost)
     }
 }
 
@@ -39,16 +44,20 @@ mod tests {
         let mut missing = Missing::default();
         missing.update(1000, 0, 0, 0);
         missing.update(1000, 1000, 100, 0);
-        assert_eq!(missing.samples, 0, "what was counted first is heard later");
+        assert_eq!(missing.unreported(0), 0, "what was counted first is heard later");
         // 1000 more events of ten a sample: half came, a fifth was reported lost.
         missing.update(2000, 1500, 150, 20);
         missing.update(2000, 1500, 150, 20);
-        assert_eq!(missing.samples, 30);
+        assert_eq!(missing.unreported(20), 30);
+        // Two thirds of them are reported after all.
+        missing.update(2000, 1500, 150, 40);
+        assert_eq!(missing.unreported(40), 10);
+        let mut missing = Missing { all: 50, counted: 2000 };
         missing.update(4000, 3460, 346, 20);
         missing.update(4000, 3460, 346, 20);
-        assert_eq!(missing.samples, 34, "of all so far");
-        let mut missing = Missing { samples: 0, counted: 1000 };
+        assert_eq!(missing.unreported(20), 34, "of all so far");
+        let mut missing = Missing { all: 0, counted: 1000 };
         missing.update(1000, 960, 96, 0);
-        assert_eq!(missing.samples, 0, "4% is no more than other processors' counters make");
+        assert_eq!(missing.unreported(0), 0, "4% is no more than other processors' counters make");
     }
 }

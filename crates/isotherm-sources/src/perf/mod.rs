@@ -351,7 +351,9 @@ impl Perf {
         }
         self.ask();
         let Totals { counted, samples, lost, .. } = self.totals;
-        self.missing.update(counted, self.demux.weighed(), samples, lost);
+        if !self.chosen.counts_what_it_drops() {
+            self.missing.update(counted, self.demux.weighed(), samples, lost);
+        }
     }
 
     /// Reads how often the events have happened.

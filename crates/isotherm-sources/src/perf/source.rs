@@ -29,7 +29,9 @@ impl AccessSource for Perf {
                 "no page is reported hotter than the rate of NUMA hint-fault scans, one per second to one per minute"
             }
             Silence::Cold => "what was not sampled is known to be cold only as far as samples reach",
-            Silence::Unknown => "first touches only: accesses to memory that is already present are not reported",
+            Silence::Unknown => {
+                "what was not sampled may be in use: faults show first touches, and what else the event names"
+            }
         };
         Description {
             name,
@@ -109,6 +111,6 @@ impl ReportSource for Perf {
     fn reports(&mut self) -> Reports {
         let Totals { samples, lost, .. } = self.listeners.drained();
         let events = if self.asking_ns < CHEAP { self.listeners.totals().counted } else { self.totals.counted };
-        Reports { samples, lost: lost + self.missing.samples + self.demux.dropped(), events }
+        Reports { samples, lost: lost + self.missing.unreported(lost) + self.demux.dropped(), events }
     }
 }
