@@ -79,6 +79,8 @@ const GRANT: &str =
     "run as root, or: setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_sys_nice,cap_syslog+ep on the isotherm binary";
 /// For files of the kernel that only root may write, and for other users' files under `/proc`.
 const ROOT: &str = "run as root, or with CAP_DAC_OVERRIDE";
+/// For files of other users' processes that only their owners may read.
+const READ_OTHERS: &str = "run as root, or add cap_dac_read_search to the capabilities of the isotherm binary (setcap)";
 /// For anything in a container that has a user namespace.
 const NAMESPACE: &str = "run outside of the user namespace: capabilities inside of it do not count for this";
 
@@ -257,7 +259,8 @@ fn perf(facts: &HostFacts) -> Finding {
         none if none.is_empty() => "page faults only: no unit here samples memory accesses".to_owned(),
         units => format!("memory accesses sampled by {}", units.join(", ")),
     };
-    let detail = format!("{what}; {}", reach(facts, &[Cap::Perfmon]));
+    // The mappings of each target are read, too.
+    let detail = format!("{what}; {}", reach(facts, &[Cap::Perfmon, Cap::SysPtrace]));
     by_needs(Area::Source, "perf", &needs, detail)
 }
 
@@ -284,7 +287,7 @@ fn damon(facts: &HostFacts) -> Finding {
             "mount -t tracefs tracefs /sys/kernel/tracing",
         ),
         Need::cap(facts, Cap::DacOverride, ROOT),
-        Need::cap(facts, Cap::Perfmon, ROOT),
+        Need::cap(facts, Cap::Perfmon, GRANT),
         Need::new(
             facts.damon.in_use().map(|_| true),
             "another user of DAMON",
@@ -365,6 +368,12 @@ fn mglru_aging(facts: &HostFacts) -> Finding {
                 "mount debugfs, and use a kernel with CONFIG_DEBUG_FS=y",
             ),
             Need::cap(facts, Cap::DacOverride, ROOT),
+            // From integrity on, no file of debugfs is opened that can be written.
+            Need::new(
+                Some(matches!(facts.lockdown, Some(Lockdown::Off) | None)),
+                "lockdown off",
+                "boot without lockdown (it comes with Secure Boot)",
+            ),
         ]);
     }
     by_needs(Area::Clear, "mglru-aging", &needs, "ages whole cgroups, no TLB flush")
@@ -398,7 +407,9 @@ fn collapse(facts: &HostFacts) -> Finding {
         Some("always") => "; with the setting `always`, Redis and some others switch huge pages off for themselves",
         _ => "",
     };
-    let detail = format!("process_madvise(MADV_COLLAPSE); {}{setting}", reach(facts, &[Cap::SysPtrace]));
+    // Of other users' processes pagemap is opened, which only its owner may read.
+    let detail =
+        format!("process_madvise(MADV_COLLAPSE); {}{setting}", reach(facts, &[Cap::SysPtrace, Cap::DacReadSearch]));
     by_needs(Area::Memory, "collapse", &needs, detail)
 }
 
@@ -509,7 +520,8 @@ fn capability(facts: &HostFacts, cap: Cap, name: &'static str, purpose: &str) ->
     };
     let advice = match cap {
         Cap::DacOverride => ROOT,
-        Cap::SysAdmin => "run as root, if frame numbers are wanted; nothing else needs it",
+        Cap::SysAdmin => "run as root, if frame numbers, or read-only mounts in the sandbox, are wanted",
+        Cap::DacReadSearch => READ_OTHERS,
         // Since 5.11 the memory of BPF maps is charged to the cgroup.
         Cap::SysResource if facts.kernel_since(5, 11) == Some(true) => "",
         Cap::SysResource => "run as root, or raise the limit on locked memory (ulimit -l)",

@@ -360,11 +360,11 @@ const LOSSES: &[Loss] = &[
     ),
     ("no BTF", |f| f.btf = Some(false), &[("page-table", Absent)]),
     ("BTF unknown", |f| f.btf = None, &[("page-table", Unknown)]),
-    ("integrity", |f| f.lockdown = Some(Lockdown::Integrity), &[]),
+    ("integrity", |f| f.lockdown = Some(Lockdown::Integrity), &[("mglru-aging", Absent)]),
     (
         "confidentiality",
         |f| f.lockdown = Some(Lockdown::Confidentiality),
-        &[("page-table", Absent), ("lockdown", Absent)],
+        &[("page-table", Absent), ("mglru-aging", Absent), ("lockdown", Absent)],
     ),
     ("lockdown unknown", |f| f.lockdown = None, &[("lockdown", Unknown)]),
     // CAP_SYS_ADMIN stands in for these two ...

@@ -48,7 +48,7 @@ pub struct Args {
     /// Memory for what has been received, MiB
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub history_mib: u32,
-    /// Cgroups with all metrics; the others have three each
+    /// Cgroups with all metrics, 1000 at most; the others have up to five each
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub top: usize,
     /// Metrics for processes, too

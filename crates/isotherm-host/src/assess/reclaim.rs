@@ -13,7 +13,7 @@ pub(super) fn processes(facts: &HostFacts) -> Finding {
     let detail = format!(
         "process_madvise(MADV_PAGEOUT) to {} of swap; {}",
         facts.swap.unwrap_or_default(),
-        reach(facts, &[Cap::SysPtrace])
+        reach(facts, &[Cap::SysPtrace, Cap::DacReadSearch])
     );
     by_needs(Area::Memory, "reclaim", &needs, detail)
 }

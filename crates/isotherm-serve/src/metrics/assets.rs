@@ -55,25 +55,26 @@ fn capacity_alerts() -> [Alert; 3] {
             wait: "10m",
             severity: "warning",
             summary: "Working set of {{ $labels.cgroup }} is near its memory limit",
-            description: "{{ $value | humanizePercentage }} of the limit, which is its own or one above it, is accessed every minute. Little is left to reclaim: raise the limit, or move load away.",
+            description: "{{ $value | humanizePercentage }} of the limit, which is its own or one above it (that others may share), is accessed every minute. Little is left to reclaim: raise the limit, or move load away.",
         },
         Alert {
             name: "IsothermLargeColdShare",
             expr: format!(
                 "{} / {} > 0.7 and {} > 1073741824",
-                memory_of("{class=~\"cold|idle\"}"),
+                memory_of("{class=\"idle\"}"),
                 memory_of(""),
                 memory_of("")
             ),
             wait: "1h",
             severity: "info",
             summary: "Most memory of {{ $labels.cgroup }} is cold",
-            description: "{{ $value | humanizePercentage }} of its resident memory has not been accessed every ten seconds for an hour. It could be paged out, or its limit lowered.",
+            description: "{{ $value | humanizePercentage }} of its resident memory has been accessed less often than every minute, for an hour. It could be paged out, or its limit lowered.",
         },
         Alert {
             name: "IsothermRefaultCeilingMet",
+            // 64 pages a minute are allowed however small the working set.
             expr: format!(
-                "60 * rate({}[5m]) / ignoring (window) {wss}{{window=\"1m\"}} > 0.002",
+                "60 * rate({0}[5m]) / ignoring (window) {wss}{{window=\"1m\"}} > 0.002 and 60 * rate({0}[5m]) > 262144",
                 REFAULTED.sample_name()
             ),
             wait: "5m",
@@ -97,7 +98,8 @@ fn health_alerts() -> [Alert; 3] {
         Alert {
             name: "IsothermNoSnapshots",
             // Without a scrape, the series ends within minutes: its last value has to be found all the same.
-            expr: format!("time() - last_over_time({}[1h]) > 120", LAST_SNAPSHOT.name),
+            // By host: the pod that was replaced is found, too.
+            expr: format!("time() - max by (instance) (last_over_time({}[1h])) > 120", LAST_SNAPSHOT.name),
             wait: "1m",
             severity: "critical",
             summary: "Isotherm on {{ $labels.instance }} sends no snapshots",

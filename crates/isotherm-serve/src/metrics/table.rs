@@ -105,12 +105,12 @@ metrics! {
         &["action", "result"],
     );
     ACTION_BYTES = with(
-        counter("isotherm_action_bytes", "bytes", Of::Host, "Memory on which an action was done, or in a dry run would have been."),
+        counter("isotherm_action_bytes", "bytes", Of::Host, "Memory on which an action was done, or in a dry run would have been (not of `split` and `reclaim`). Of `split` it is what was given back; of `reclaim` there are bytes only, and no huge ranges."),
         &["action", "result"],
     );
     SLOWDOWN = gauge("isotherm_slowdown_ratio", "ratio", Of::Host, "Estimated slow-down of the process that was slowed most, as a share of one core, in the mean over the time for which it is or was watched.");
     SLOWDOWN_BUDGET = gauge("isotherm_slowdown_budget_ratio", "ratio", Of::Host, "The slow-down that the monitor may cause.");
-    MONITOR_CPU = counter("isotherm_monitor_cpu_seconds", "seconds", Of::Host, "CPU time of the monitor.");
+    MONITOR_CPU = counter("isotherm_monitor_cpu_seconds", "seconds", Of::Host, "CPU time of watching, as `--max-cpu` limits it. That of actions is not in it.");
     MONITOR_CPU_BUDGET = gauge("isotherm_monitor_cpu_budget_ratio", "ratio", Of::Host, "The CPU time that the monitor may use, as a share of one core.");
     MONITORED = counter("isotherm_monitored_seconds", "seconds", Of::Host, "Time since the monitor started.");
     HUGE_RANGES = gauge("isotherm_huge_ranges", "", Of::Host, "2 MiB ranges of the watched memory, or regions where a process is sampled.");

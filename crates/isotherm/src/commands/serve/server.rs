@@ -50,7 +50,7 @@ pub struct ServerArgs {
     /// Memory for what has been received, MiB
     #[arg(long, value_name = "MIB")]
     pub history_mib: Option<u32>,
-    /// Cgroups with all metrics; the others have three each
+    /// Cgroups with all metrics, 1000 at most; the others have up to five each
     #[arg(long, value_name = "N")]
     pub top: Option<usize>,
     /// Metrics for processes, too
