@@ -95,6 +95,8 @@ pub enum Wait {
     NoCharge,
     /// A forked copy of the target is alive.
     Fork,
+    /// The quota of the scheme is used up in this interval.
+    Quota,
     /// Pages were busy.
     Busy,
     /// The kernel refused without a reason: most likely no page of the huge range is writable until it is touched or written.
@@ -122,6 +124,7 @@ impl Wait {
             Wait::CgroupSwap => "the memory cgroup may use no more swap (memory.swap.max)",
             Wait::NoCharge => "the kernel refused to charge the memory cgroup",
             Wait::Fork => "a forked copy of the target is alive",
+            Wait::Quota => "quota of the scheme",
             Wait::Busy => "pages were busy",
             Wait::Unwritable => {
                 "most likely no page is writable until one is written (after a fork) or touched (NUMA balancing)"

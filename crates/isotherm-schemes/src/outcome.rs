@@ -71,6 +71,8 @@ pub enum Refusal {
     DumpsCore,
     /// Its pages could not be locked or isolated, in several tries.
     Busy,
+    /// A forked copy of the process was alive all the time.
+    Fork,
     /// The kernel refused to charge the cgroup for it, in several tries.
     NoCharge,
     /// The memory cgroup, or an ancestor, is so near its limit that a collapse could do harm.
@@ -131,6 +133,7 @@ impl Refusal {
             Refusal::Traced => "another process traces it",
             Refusal::DumpsCore => "its core is being dumped",
             Refusal::Busy => "pages busy, several times",
+            Refusal::Fork => "a forked copy of the process is alive",
             Refusal::NoCharge => "the kernel refused to charge the memory cgroup, several times",
             Refusal::CgroupLimit => "the memory cgroup is near its limit",
             Refusal::CgroupPressure => "memory pressure in the cgroup",

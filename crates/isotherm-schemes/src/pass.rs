@@ -18,8 +18,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Most huge ranges in one pass: 2 TiB.
 pub const MAX_HINTS: usize = 1 << 20;
-/// How long to wait for huge ranges whose memory cgroup has no room, once nothing else is left to do.
-const MAX_CGROUP_WAIT: Ns = 5_000_000_000;
+/// How long to wait for huge ranges whose memory cgroup has no room, or of whose process a forked copy is alive, once nothing else is left to
+/// do. Either may last for ever.
+const MAX_LAST_WAIT: Ns = 5_000_000_000;
 
 /// The plan has more than [`MAX_HINTS`] huge ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,7 +54,7 @@ pub enum PassStep {
     Did,
     /// A hint was deferred.
     Deferred,
-    /// Nothing can be done before this time, for this reason; `None` if only deferred hints are left.
+    /// Nothing can be done before this time, for this reason.
     Wait(Ns, Option<Wait>),
     /// No hint is left.
     Over,
@@ -101,8 +102,8 @@ pub struct Pass<M> {
     refused: BTreeMap<TargetId, Refusal>,
     served: Vec<Served>,
     done: BTreeMap<TargetId, BTreeSet<PmdNo>>,
-    /// The time since which only hints of full cgroups are left.
-    full_since: Option<Ns>,
+    /// The time since which only hints are left that wait for what may last for ever.
+    stuck_since: Option<Ns>,
 }
 
 impl<M: Machine> Pass<M> {
@@ -123,7 +124,7 @@ impl<M: Machine> Pass<M> {
             refused: BTreeMap::new(),
             served: Vec::new(),
             done: BTreeMap::new(),
-            full_since: None,
+            stuck_since: None,
         };
         for window in &windows {
             pass.plan(window, order, rules, now)?;
@@ -169,6 +170,11 @@ impl<M: Machine> Pass<M> {
         self.queue.len() + self.retry.deferred()
     }
 
+    /// What the deferred hint waits for that comes back first.
+    pub fn waits_for(&self) -> Option<Wait> {
+        self.retry.first_wait()
+    }
+
     /// Huge ranges on which the action has succeeded so far.
     pub fn pmds_done(&self) -> u64 {
         self.worker.counters().all_done()
@@ -179,7 +185,7 @@ impl<M: Machine> Pass<M> {
         match self.retry.step(now, &mut self.queue, &mut self.worker) {
             Step::Did(hint, outcome) => {
                 self.note(hint, outcome);
-                self.full_since = None;
+                self.stuck_since = None;
                 PassStep::Did
             }
             Step::Deferred(..) => PassStep::Deferred,
@@ -189,13 +195,12 @@ impl<M: Machine> Pass<M> {
         }
     }
 
-    /// Only deferred hints are left. Gives up on those that wait for their memory cgroup after a while, because that
-    /// may take forever.
+    /// Only deferred hints are left. Gives up on those that wait for their memory cgroup or for a copy of their process after a while.
     fn idle(&mut self, until: Ns, now: Ns) -> PassStep {
-        let only_crowded = self.retry.deferred_for(&Wait::OF_CGROUPS) == self.retry.deferred();
-        self.full_since = if only_crowded { self.full_since.or(Some(now)) } else { None };
-        if self.full_since.is_none_or(|since| now - since <= MAX_CGROUP_WAIT) {
-            return PassStep::Wait(until, None);
+        let lasting = self.retry.deferred_for(&Wait::OF_CGROUPS) + self.retry.deferred_for(&[Wait::Fork]);
+        self.stuck_since = if lasting == self.retry.deferred() { self.stuck_since.or(Some(now)) } else { None };
+        if self.stuck_since.is_none_or(|since| now - since <= MAX_LAST_WAIT) {
+            return PassStep::Wait(until, self.retry.first_wait());
         }
         for (hint, why) in self.retry.give_up() {
             let outcome = self.worker.give_up(&hint, still_waiting(why));
@@ -250,6 +255,7 @@ fn still_waiting(why: Wait) -> Refusal {
     match why {
         Wait::CgroupPressure => Refusal::CgroupPressure,
         Wait::NoCharge => Refusal::NoCharge,
+        Wait::Fork => Refusal::Fork,
         _ => Refusal::CgroupLimit,
     }
 }
@@ -257,10 +263,11 @@ fn still_waiting(why: Wait) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::action::Performed;
     use crate::budgets::Budgets;
-    use crate::collapse::Collapse;
+    use crate::collapse::{Collapse, CollapseMachine, PmdCheck};
     use crate::facts::PmdFacts;
-    use crate::machine::DryRun;
+    use crate::machine::{CgroupState, DryRun, HostState, Process, Unfit};
     use isotherm_heat::Mapping;
     use isotherm_units::AddrRange;
 
@@ -313,6 +320,74 @@ mod tests {
         let told: Vec<_> = result.processes.iter().map(|p| (p.pmds, p.done, p.refused)).collect();
         assert_eq!(told, [(3, 2, None), (1, 0, Some(Refusal::Gone))]);
         assert_eq!(result.heat_on_huge, (Some(0.0), Some(0.9)), "900 of 1,000 touches a second");
+    }
+
+    /// Its fork is alive all the time.
+    #[derive(Debug)]
+    struct Forked(DryRun);
+
+    impl Machine for Forked {
+        fn admit(&mut self, process: TargetId, unfit: &Unfit<'_>) -> Result<Process, Refusal> {
+            self.0.admit(process, unfit)
+        }
+
+        fn dismiss(&mut self, process: TargetId) {
+            self.0.dismiss(process);
+        }
+
+        fn fork_of(&mut self, _: TargetId) -> Option<u32> {
+            Some(7)
+        }
+
+        fn host(&mut self) -> HostState {
+            HostState::default()
+        }
+
+        fn cgroup(&mut self, _: TargetId) -> Option<CgroupState> {
+            None
+        }
+
+        fn cpu_ns(&mut self) -> Ns {
+            0
+        }
+    }
+
+    impl CollapseMachine for Forked {
+        fn check_pmd(&mut self, process: TargetId, pmd: PmdNo, files: bool) -> Result<PmdCheck, Refusal> {
+            self.0.check_pmd(process, pmd, files)
+        }
+
+        fn collapse(&mut self, process: TargetId, pmd: PmdNo) -> Performed {
+            self.0.collapse(process, pmd)
+        }
+    }
+
+    #[test]
+    fn a_copy_that_does_not_end_is_not_waited_for_for_ever() {
+        let pmds: Vec<(u64, f64)> = (0..50).map(|pmd| (pmd, 600.0)).collect();
+        let recorded = pmds.iter().map(|(pmd, _)| ((ENDED, PmdNo(*pmd)), 512)).collect();
+        let actions: Vec<Box<dyn crate::action::Action<Forked> + Send>> = vec![Box::new(Collapse::default())];
+        let worker = Worker::new(Forked(DryRun::new(recorded)), actions, Budgets::default(), 1);
+        let order = (Order::Worth(HintSource::Heat), &Rules::default());
+        let mut pass = Pass::new(vec![window(ENDED, &pmds)], worker, order, 1).unwrap();
+        let (mut now, mut steps) = (1, 0);
+        loop {
+            match pass.step(now) {
+                PassStep::Did | PassStep::Deferred => {}
+                PassStep::Wait(until, why) => {
+                    assert_eq!(why, Some(Wait::Fork));
+                    now = now.max(until);
+                }
+                PassStep::Over => break,
+            }
+            steps += 1;
+            assert!(steps < 200, "{steps} steps for 50 hints");
+        }
+        assert!((5_000_000_000..8_000_000_000).contains(&now), "{now}");
+        let result = pass.finish();
+        assert_eq!(result.served.len(), 50);
+        assert!(result.served.iter().all(|served| served.outcome == Outcome::Refused(Refusal::Fork)));
+        assert_eq!(result.counters.refused, [(Refusal::Fork, 50)].into());
     }
 
     #[test]

@@ -339,6 +339,11 @@ impl HintQueue {
         Some(self.nodes[self.find(process, pmd)?].level)
     }
 
+    /// The hint that is queued for a huge range. O(1).
+    pub fn get(&self, process: TargetId, pmd: PmdNo) -> Option<Hint> {
+        self.find(process, pmd).map(|node| self.hint(node))
+    }
+
     /// Number of queued hints.
     pub fn len(&self) -> usize {
         self.nodes.len()

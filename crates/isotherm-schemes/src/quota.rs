@@ -217,6 +217,11 @@ impl Spending {
         self.quota.goal.free.zip(self.host.free_pct).is_some_and(|(goal, free)| free >= goal)
     }
 
+    /// When the next interval begins.
+    pub fn ends(&self) -> Ns {
+        self.began.saturating_add(self.quota.every_ns)
+    }
+
     /// How many pages may be taken yet in this interval, what is reserved aside.
     pub fn left_pages(&self) -> u64 {
         let left = if self.is_enough_free() { 0.0 } else { self.limit() - self.taken() };

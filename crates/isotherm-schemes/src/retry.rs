@@ -3,14 +3,25 @@
 //! [`RetryScheduler`] takes hints from a [`HintQueue`] and passes them to a [`Consumer`], of which [`crate::worker`] is
 //! the only one. It does not know what a consumer does. A hint is dropped once it is handled, whatever the result. If
 //! the obstacle is temporary, it returns to the queue later. There is no clock: time is an argument.
+//!
+//! Most obstacles are not of a huge range but of its process, of its memory cgroup or of an action: a forked copy, a stall budget, a limit.
+//! What waits for such a one forms a group by process and action. One hint of a group comes back at a time, and shows whether the wait is
+//! over; if so, one more comes back at once, then two, then four, the hottest first. If all came back each time, a queue of a hundred thousand hints would be
+//! taken and put off twice a second while a copy lives, and what is colder, of other processes too, would hardly have a turn.
+//!
+//! What the kernel refuses without a reason comes back at the lowest level: it is tried for an hour, and must not use up the rate of what is
+//! tried for the first time.
 
 use crate::budgets::Wait;
 use crate::outcome::Outcome;
-use crate::queue::{ActionId, Hint, HintQueue};
+use crate::queue::{ActionId, Added, Hint, HintQueue, Level, Origin};
 use isotherm_heat::{Ns, TargetId};
 use isotherm_units::PmdNo;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
+
+/// How long after one hint of a group has come back the next does, whatever became of the first.
+const PROBE_EVERY: Ns = 500_000_000;
 
 /// A consumer's answer to a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,14 +53,36 @@ pub enum Step {
     Idle(Option<Ns>),
 }
 
+type GroupId = (TargetId, ActionId);
+
+/// Deferred hints of a process and an action that wait for something that is not their own.
+#[derive(Debug, Default)]
+struct Group {
+    /// Their numbers, the hottest first, and those of one level by age.
+    waiting: BTreeSet<(Reverse<Level>, u64)>,
+    /// When the first comes back, and the number that stands for the group. What else the list of times has of it does not count.
+    due: Option<(Ns, u64)>,
+    /// Those that are back in the queue. Where one is deferred again it has its old place.
+    back: HashMap<PmdNo, u64>,
+    /// How many come back after the next success.
+    batch: usize,
+}
+
 /// Deferred hints, and the order in which hints are served.
 #[derive(Debug)]
 pub struct RetryScheduler {
     /// When each deferred hint is due, and its number.
     later: BinaryHeap<Reverse<(Ns, u64)>>,
     deferred: HashMap<u64, (Hint, u8, Wait)>,
-    /// Deferred huge ranges. Further hints at them change nothing.
-    waiting: HashSet<(TargetId, PmdNo)>,
+    /// Deferred huge ranges, by number. Further hints at them change nothing.
+    waiting: HashMap<(TargetId, PmdNo), u64>,
+    groups: HashMap<GroupId, Group>,
+    /// Numbers in the list of times that stand for a group.
+    turns: HashMap<u64, GroupId>,
+    /// Groups of which more comes back, because one hint could be served.
+    eased: Vec<GroupId>,
+    /// Hints for which there was no room.
+    lost: Vec<Hint>,
     /// Number of tries, for hints that are back in the queue, with their action: another may take the place of one.
     tries: HashMap<(TargetId, PmdNo), (ActionId, u8)>,
     next: u64,
@@ -62,7 +95,11 @@ impl RetryScheduler {
         RetryScheduler {
             later: BinaryHeap::new(),
             deferred: HashMap::new(),
-            waiting: HashSet::new(),
+            waiting: HashMap::new(),
+            groups: HashMap::new(),
+            turns: HashMap::new(),
+            eased: Vec::new(),
+            lost: Vec::new(),
             tries: HashMap::new(),
             next: 0,
             most,
@@ -71,7 +108,12 @@ impl RetryScheduler {
 
     /// Whether a huge range is deferred.
     pub fn is_deferred(&self, process: TargetId, pmd: PmdNo) -> bool {
-        self.waiting.contains(&(process, pmd))
+        self.waiting.contains_key(&(process, pmd))
+    }
+
+    /// Whether a hint that is back in the queue was tried before.
+    pub fn was_tried(&self, process: TargetId, pmd: PmdNo) -> bool {
+        self.tries.contains_key(&(process, pmd))
     }
 
     /// Number of deferred hints.
@@ -86,28 +128,86 @@ impl RetryScheduler {
 
     /// What the deferred hint waits for that comes back first. O(n).
     pub fn first_wait(&self) -> Option<Wait> {
-        // What was dropped is still in the list of times.
         let known =
-            self.later.iter().filter_map(|Reverse((at, number))| Some((at, number, self.deferred.get(number)?)));
-        known.min_by_key(|(at, number, _)| (*at, *number)).map(|(.., (_, _, why))| *why)
+            self.later.iter().filter_map(|Reverse((at, number))| Some((*at, *number, self.comes_back(*at, *number)?)));
+        let (_, _, first) = known.min_by_key(|(at, number, _)| (*at, *number))?;
+        self.deferred.get(&first).map(|(.., why)| *why)
     }
 
-    /// Drops the deferred hint of a huge range, if it is for this action. O(n).
+    /// The hint that comes back by an entry of the list of times. `None` if it was dropped, or the entry does not count any more.
+    fn comes_back(&self, at: Ns, number: u64) -> Option<u64> {
+        let Some(id) = self.turns.get(&number) else { return self.deferred.contains_key(&number).then_some(number) };
+        let group = self.groups.get(id).filter(|group| group.due == Some((at, number)))?;
+        group.waiting.first().map(|(_, first)| *first)
+    }
+
+    /// Drops the deferred hint of a huge range, if it is for this action and not from outside.
     pub fn drop_deferred(&mut self, process: TargetId, pmd: PmdNo, action: ActionId) {
-        let is_it = |hint: &Hint| (hint.process, hint.pmd, hint.action) == (process, pmd, action);
-        let number = self.deferred.iter().find(|(_, (hint, ..))| is_it(hint)).map(|(number, _)| *number);
-        if number.and_then(|number| self.deferred.remove(&number)).is_some() {
-            self.waiting.remove(&(process, pmd));
+        let Some(&number) = self.waiting.get(&(process, pmd)) else { return };
+        let Some((hint, ..)) = self.deferred.get(&number) else { return };
+        if hint.action != action || hint.origin == Origin::External {
+            return;
         }
+        let level = hint.level;
+        self.waiting.remove(&(process, pmd));
+        self.deferred.remove(&number);
+        if let Some(group) = self.groups.get_mut(&(process, action)) {
+            group.waiting.remove(&(Reverse(level), number));
+            group.due.take_if(|_| group.waiting.is_empty());
+        }
+        self.forget_if_empty((process, action));
+    }
+
+    /// A deferred huge range has become hotter or colder, or another program asks for it, which heat does not undo. Returns whether its level has
+    /// changed. O(log n).
+    pub fn relevel(&mut self, hint: &Hint) -> bool {
+        let Some(&number) = self.waiting.get(&(hint.process, hint.pmd)) else { return false };
+        let Some((deferred, _, why)) = self.deferred.get_mut(&number) else { return false };
+        let is_undone = deferred.origin == Origin::External && hint.origin != Origin::External;
+        if deferred.action != hint.action || is_undone || is_own(*why) || deferred.level == hint.level {
+            return false;
+        }
+        let before = std::mem::replace(&mut deferred.level, hint.level);
+        deferred.origin = hint.origin;
+        if let Some(group) = self.groups.get_mut(&(hint.process, hint.action)) {
+            group.waiting.remove(&(Reverse(before), number));
+            group.waiting.insert((Reverse(hint.level), number));
+        }
+        true
+    }
+
+    /// A hint was taken from the queue and is not served: nobody asks for it any more. If it was to show whether a wait is over, the next one does.
+    pub fn dropped(&mut self, hint: &Hint) {
+        self.tries.remove(&(hint.process, hint.pmd));
+        let id = (hint.process, hint.action);
+        if self.groups.get_mut(&id).is_some_and(|group| group.back.remove(&hint.pmd).is_some()) {
+            self.lead(id, 0);
+            self.forget_if_empty(id);
+        }
+    }
+
+    /// Takes the hints for which there was no room in the queue or here.
+    pub fn take_lost(&mut self) -> Vec<Hint> {
+        std::mem::take(&mut self.lost)
     }
 
     /// Drops all deferred hints. Returns them in the order in which they would come back, with what each waits for.
     pub fn give_up(&mut self) -> Vec<(Hint, Wait)> {
         self.waiting.clear();
+        self.eased.clear();
+        let groups = std::mem::take(&mut self.groups);
+        let turns = std::mem::take(&mut self.turns);
         let order = std::mem::take(&mut self.later).into_sorted_vec();
         // The times are wrapped in `Reverse`, so the last one comes back first.
-        let numbers = order.into_iter().rev().map(|Reverse((_, number))| number);
-        numbers.filter_map(|number| self.deferred.remove(&number)).map(|(hint, _, why)| (hint, why)).collect()
+        let mut given_up = Vec::new();
+        for Reverse((at, number)) in order.into_iter().rev() {
+            let group =
+                turns.get(&number).and_then(|id| groups.get(id)).filter(|group| group.due == Some((at, number)));
+            let behind = group.into_iter().flat_map(|group| group.waiting.iter().map(|(_, number)| *number));
+            let hints = std::iter::once(number).chain(behind).filter_map(|number| self.deferred.remove(&number));
+            given_up.extend(hints.map(|(hint, _, why)| (hint, why)));
+        }
+        given_up
     }
 
     /// Handles at most one hint.
@@ -127,7 +227,17 @@ impl RetryScheduler {
     /// back, if there is one. The parts are for callers that share the queue and must not lock it while the consumer works.
     pub fn due(&mut self, now: Ns, queue: &mut HintQueue) -> Result<(), Option<Ns>> {
         self.bring_back(now, queue);
-        if queue.is_empty() { Err(self.later.peek().map(|Reverse((at, _))| *at)) } else { Ok(()) }
+        if !queue.is_empty() {
+            return Ok(());
+        }
+        while let Some(&Reverse((at, number))) = self.later.peek() {
+            if self.comes_back(at, number).is_some() {
+                return Err(Some(at));
+            }
+            self.later.pop();
+            self.turns.remove(&number);
+        }
+        Err(None)
     }
 
     /// The second part: the hint to serve, and how many times it was tried before.
@@ -140,12 +250,21 @@ impl RetryScheduler {
 
     /// The last part: records the answer of the consumer.
     pub fn settle(&mut self, hint: Hint, tries: u8, handled: Handled) -> Step {
+        let waits_alone = match handled {
+            Handled::Done(_) => true,
+            Handled::Later(_, why) => is_own(why),
+        };
+        let id = (hint.process, hint.action);
+        if let Some(group) = self.groups.get_mut(&id).filter(|_| waits_alone) {
+            group.back.remove(&hint.pmd);
+            self.eased.push(id);
+        }
         match handled {
             Handled::Done(outcome) => Step::Did(hint, outcome),
             Handled::Later(at, why) => {
                 // A pause of the whole process or of its cgroup does not count as a failed try of this huge range.
-                let own = matches!(why, Wait::Busy | Wait::Unwritable | Wait::NoCharge);
-                let tries = if own { tries.saturating_add(1) } else { tries };
+                let counts = is_own(why) || why == Wait::NoCharge;
+                let tries = if counts { tries.saturating_add(1) } else { tries };
                 self.put(at, hint, tries, why);
                 Step::Deferred(hint, why)
             }
@@ -153,33 +272,334 @@ impl RetryScheduler {
     }
 
     fn put(&mut self, at: Ns, hint: Hint, tries: u8, why: Wait) {
-        if self.deferred.len() < self.most && self.waiting.insert((hint.process, hint.pmd)) {
-            self.later.push(Reverse((at, self.next)));
-            self.deferred.insert(self.next, (hint, tries, why));
-            self.next += 1;
+        let key = (hint.process, hint.pmd);
+        if self.deferred.len() >= self.most || self.waiting.contains_key(&key) {
+            self.lost.push(hint);
+            return;
+        }
+        let number = if is_own(why) { None } else { self.join(at, &hint) };
+        let number = number.unwrap_or_else(|| self.number());
+        self.waiting.insert(key, number);
+        self.deferred.insert(number, (hint, tries, why));
+        if is_own(why) {
+            self.later.push(Reverse((at, number)));
+            return;
+        }
+        let id = (hint.process, hint.action);
+        let group = self.groups.entry(id).or_default();
+        group.waiting.insert((Reverse(hint.level), number));
+        if group.due.is_none() {
+            self.lead(id, at);
+        }
+    }
+
+    /// Notes that a group has a hint that waits until `at`. Returns its number, if it has come back before: what it has found out is the latest that is
+    /// known of the wait.
+    fn join(&mut self, at: Ns, hint: &Hint) -> Option<u64> {
+        let group = self.groups.entry((hint.process, hint.action)).or_default();
+        group.batch = 1;
+        let number = group.back.remove(&hint.pmd)?;
+        group.waiting.insert((Reverse(hint.level), number));
+        self.lead((hint.process, hint.action), at);
+        Some(number)
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Gives the first of a group this time.
+    fn lead(&mut self, id: GroupId, at: Ns) {
+        let number = self.number();
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        group.due = (!group.waiting.is_empty()).then_some((at, number));
+        if group.due.is_some() {
+            self.turns.insert(number, id);
+            self.later.push(Reverse((at, number)));
+        }
+    }
+
+    fn forget_if_empty(&mut self, id: GroupId) {
+        if self.groups.get(&id).is_some_and(|group| group.waiting.is_empty() && group.back.is_empty()) {
+            self.groups.remove(&id);
         }
     }
 
     fn bring_back(&mut self, now: Ns, queue: &mut HintQueue) {
+        for id in std::mem::take(&mut self.eased) {
+            let Some(group) = self.groups.get_mut(&id) else { continue };
+            let batch = group.batch.max(1);
+            group.batch = batch.saturating_mul(2);
+            self.leave_group(id, batch, now, queue);
+        }
         while let Some(&Reverse((at, number))) = self.later.peek() {
             if at > now {
                 return;
             }
             self.later.pop();
-            if let Some((hint, tries, _)) = self.deferred.remove(&number) {
-                self.waiting.remove(&(hint.process, hint.pmd));
-                if tries > 0 && self.tries.len() < self.most {
-                    self.tries.insert((hint.process, hint.pmd), (hint.action, tries));
+            match self.turns.remove(&number) {
+                None => self.queue_again(number, queue),
+                Some(id) if self.groups.get(&id).is_some_and(|group| group.due == Some((at, number))) => {
+                    self.leave_group(id, 1, now, queue);
                 }
-                queue.add(hint);
+                Some(_) => {}
             }
+        }
+    }
+
+    /// Puts the first of a group back into the queue.
+    fn leave_group(&mut self, id: GroupId, most: usize, now: Ns, queue: &mut HintQueue) {
+        for _ in 0..most {
+            let Some(group) = self.groups.get_mut(&id) else { return };
+            let Some((_, number)) = group.waiting.pop_first() else { break };
+            if let Some((hint, ..)) = self.deferred.get(&number) {
+                group.back.insert(hint.pmd, number);
+            }
+            self.queue_again(number, queue);
+        }
+        self.lead(id, now.saturating_add(PROBE_EVERY));
+        self.forget_if_empty(id);
+    }
+
+    /// Puts a deferred hint back into the queue.
+    fn queue_again(&mut self, number: u64, queue: &mut HintQueue) {
+        let Some((hint, tries, why)) = self.deferred.remove(&number) else { return };
+        self.waiting.remove(&(hint.process, hint.pmd));
+        if tries > 0 && self.tries.len() < self.most {
+            self.tries.insert((hint.process, hint.pmd), (hint.action, tries));
+        }
+        match queue.add(if why == Wait::Unwritable { Hint { level: Level::new(0), ..hint } } else { hint }) {
+            Added::Refused => self.lost.push(hint),
+            Added::NewInsteadOf(evicted) => self.lost.push(evicted),
+            Added::New | Added::Raised | Added::Known => {}
         }
     }
 
     /// Drops the deferred hints of a process that has ended.
     pub fn forget(&mut self, process: TargetId) {
         self.deferred.retain(|_, (hint, ..)| hint.process != process);
-        self.waiting.retain(|(of, _)| *of != process);
+        self.waiting.retain(|(of, _), _| *of != process);
         self.tries.retain(|(of, _), _| *of != process);
+        self.groups.retain(|(of, _), _| *of != process);
+    }
+}
+
+/// Whether the cause is the huge range itself, and not its process, its cgroup or the action.
+fn is_own(why: Wait) -> bool {
+    matches!(why, Wait::Busy | Wait::Unwritable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isotherm_heat::Rng;
+
+    const MS: Ns = 1_000_000;
+    const S: Ns = 1_000_000_000;
+    const ACTION: ActionId = ActionId(1);
+    const DONE: Handled = Handled::Done(Outcome::Done { grown: 0 });
+
+    fn hint(pid: u32, pmd: u64, level: u8) -> Hint {
+        let process = TargetId { pid, start_ticks: 1 };
+        Hint { process, pmd: PmdNo(pmd), action: ACTION, level: Level::new(level), origin: Origin::Heat, since: 0 }
+    }
+
+    /// Answers as it is told, and notes what it was asked.
+    struct Told<F> {
+        answer: F,
+        asked: Vec<(u32, u64)>,
+    }
+
+    impl<F: FnMut(Ns, &Hint) -> Handled> Consumer for Told<F> {
+        fn ready(&mut self, _: Ns) -> Result<(), (Ns, Wait)> {
+            Ok(())
+        }
+
+        fn consume(&mut self, now: Ns, hint: &Hint, _: u8) -> Handled {
+            self.asked.push((hint.process.pid, hint.pmd.0));
+            (self.answer)(now, hint)
+        }
+    }
+
+    /// A scheduler, and a queue with these hints.
+    fn scene(hints: impl IntoIterator<Item = Hint>) -> (RetryScheduler, HintQueue) {
+        let mut queue = HintQueue::new(1 << 20);
+        hints.into_iter().for_each(|hint| _ = queue.add(hint));
+        (RetryScheduler::new(1 << 20), queue)
+    }
+
+    /// Serves until only what is later than `until` is left. Returns what was asked, in order.
+    fn serve(
+        (retry, queue): (&mut RetryScheduler, &mut HintQueue),
+        until: Ns,
+        answer: impl FnMut(Ns, &Hint) -> Handled,
+    ) -> Vec<(u32, u64)> {
+        let mut consumer = Told { answer, asked: Vec::new() };
+        let mut now = 0;
+        while now <= until {
+            match retry.step(now, queue, &mut consumer) {
+                Step::Idle(Some(at)) => now = now.max(at),
+                Step::Idle(None) => break,
+                _ => {}
+            }
+        }
+        consumer.asked
+    }
+
+    #[test]
+    fn while_a_process_waits_one_of_its_hints_shows_whether_it_still_does() {
+        let (mut retry, mut queue) = scene((0..1000).map(|pmd| hint(1, pmd, 9)).chain([hint(2, 7, 3)]));
+        let copy_ends = 10 * S;
+        let asked = serve((&mut retry, &mut queue), 60 * S, |now, hint| {
+            let is_paused = hint.process.pid == 1 && now < copy_ends;
+            if is_paused { Handled::Later(now + 500 * MS, Wait::Fork) } else { DONE }
+        });
+        // Each once when it begins, one every half second, and each once when it has ended.
+        assert!((2015..2030).contains(&asked.len()), "{}", asked.len());
+        assert_eq!(asked[1000], (2, 7), "the other process does not wait");
+        let order: Vec<u64> = asked[asked.len() - 1000..].iter().map(|(_, pmd)| *pmd).collect();
+        assert_eq!(order, (0..1000).collect::<Vec<_>>(), "in the order in which they were");
+        assert_eq!((retry.deferred(), queue.len(), retry.groups.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn a_wait_after_each_success_neither_sweeps_all_hints_nor_changes_their_order() {
+        let (mut retry, mut queue) = scene((0..1000).map(|pmd| hint(1, pmd, 9)));
+        let (mut free_at, mut served) = (0, Vec::new());
+        let asked = serve((&mut retry, &mut queue), 3600 * S, |now, hint| {
+            if now < free_at {
+                return Handled::Later(free_at, Wait::Stall);
+            }
+            free_at = now + S;
+            served.push(hint.pmd.0);
+            DONE
+        });
+        assert!(asked.len() < 4000, "{} takes for 1000 hints", asked.len());
+        assert_eq!(served, (0..1000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_becomes_hotter_while_it_waits_comes_back_first() {
+        let (mut retry, mut queue) = scene((0..9).map(|pmd| hint(1, pmd, 9)));
+        let later = |now: Ns, _: &Hint| Handled::Later(now + S, Wait::Fork);
+        serve((&mut retry, &mut queue), 0, later);
+        assert!(retry.relevel(&Hint { origin: Origin::External, ..hint(1, 5, 30) }));
+        assert!(!retry.relevel(&hint(1, 5, 1)), "what another program asks for is not lowered");
+        assert!(retry.relevel(&hint(1, 0, 1)) && !retry.relevel(&hint(1, 99, 1)));
+        // What is given now is hotter than all that waits but one.
+        queue.add(hint(1, 77, 20));
+        serve((&mut retry, &mut queue), 0, later);
+        assert_eq!(retry.first_wait(), Some(Wait::Fork));
+        let order: Vec<u64> = serve((&mut retry, &mut queue), 9 * S, |_, _| DONE).iter().map(|(_, pmd)| *pmd).collect();
+        assert_eq!(order, [5, 77, 1, 2, 3, 4, 6, 7, 8, 0]);
+    }
+
+    #[test]
+    fn what_is_not_asked_for_any_more_does_not_hold_up_what_waits_behind_it() {
+        let (mut retry, mut queue) = scene((0..1000).map(|pmd| hint(1, pmd, 9)).chain([hint(1, 2000, 3)]));
+        serve((&mut retry, &mut queue), 0, |now, _| Handled::Later(now + S, Wait::Fork));
+        let mut turns = 0;
+        loop {
+            turns += 1;
+            retry.due(S, &mut queue).unwrap();
+            let (taken, tries) = retry.take(&mut queue).unwrap();
+            if taken.pmd == PmdNo(2000) {
+                retry.settle(taken, tries, DONE);
+                break;
+            }
+            retry.dropped(&taken);
+        }
+        assert_eq!((turns, retry.due(S, &mut queue), retry.groups.len()), (1001, Err(None), 0), "all at once");
+    }
+
+    #[test]
+    fn what_finds_no_room_is_named() {
+        let mut queue = HintQueue::new(2);
+        [hint(1, 1, 9), hint(1, 2, 9)].into_iter().for_each(|hint| _ = queue.add(hint));
+        let mut retry = RetryScheduler::new(1);
+        let later = |now: Ns, _: &Hint| Handled::Later(now + S, Wait::Fork);
+        serve((&mut retry, &mut queue), 0, later);
+        assert_eq!(retry.take_lost(), [hint(1, 2, 9)], "one waits at most");
+        [hint(1, 3, 9), hint(1, 4, 20)].into_iter().for_each(|hint| _ = queue.add(hint));
+        assert_eq!(retry.due(S, &mut queue), Ok(()));
+        assert_eq!((retry.take_lost(), retry.deferred()), (vec![hint(1, 1, 9)], 0));
+    }
+
+    #[test]
+    fn what_waits_for_others_does_not_wait_for_a_hint_that_was_dropped() {
+        let later = |now: Ns, _: &Hint| Handled::Later(now + S, Wait::Fork);
+        let (mut retry, mut queue) = scene((0..4).map(|pmd| hint(1, pmd, 9)));
+        serve((&mut retry, &mut queue), 0, later);
+        assert_eq!(retry.deferred(), 4);
+        // The first of the group, and one behind it.
+        [0, 2].into_iter().for_each(|pmd| retry.drop_deferred(hint(1, 0, 9).process, PmdNo(pmd), ACTION));
+        assert_eq!(serve((&mut retry, &mut queue), 2 * S, |_, _| DONE), [(1, 1), (1, 3)]);
+        // The same if the queue has lost the one that has come back.
+        let (mut retry, mut queue) = scene((0..3).map(|pmd| hint(1, pmd, 9)));
+        serve((&mut retry, &mut queue), 0, later);
+        assert_eq!(retry.due(S, &mut queue), Ok(()));
+        assert!(queue.remove(hint(1, 0, 9).process, PmdNo(0)).is_some());
+        assert_eq!(serve((&mut retry, &mut queue), 3 * S, |_, _| DONE), [(1, 1), (1, 2)]);
+    }
+
+    #[test]
+    fn what_is_refused_without_a_reason_comes_back_at_the_lowest_level() {
+        let (mut retry, mut queue) = scene([hint(1, 5, 30), hint(1, 6, 1)]);
+        let asked = serve((&mut retry, &mut queue), 0, |_, hint| match hint.pmd.0 {
+            5 => Handled::Later(S, Wait::Unwritable),
+            _ => DONE,
+        });
+        assert_eq!(asked, [(1, 5), (1, 6)]);
+        assert_eq!(retry.due(S, &mut queue), Ok(()));
+        assert_eq!(queue.contains(hint(1, 5, 0).process, PmdNo(5)), Some(Level::new(0)));
+        assert!(retry.was_tried(hint(1, 5, 0).process, PmdNo(5)));
+    }
+
+    /// Whatever is answered and dropped: each hint is served once in the end, or was dropped.
+    #[test]
+    fn no_hint_is_lost_and_none_is_served_twice() {
+        for seed in 0..200 {
+            let mut rng = Rng::new(seed);
+            let hints = 1 + rng.below(60);
+            let of = |pmd: u64| hint(if pmd.is_multiple_of(3) { 2 } else { 1 }, pmd, u8::try_from(pmd % 5).unwrap());
+            let (mut retry, mut queue) = scene((0..hints).map(of));
+            let (mut now, mut served, mut dropped) = (0, BTreeSet::new(), BTreeSet::new());
+            for _ in 0..20_000 {
+                now += rng.below(300 * MS);
+                if retry.due(now, &mut queue).is_err() {
+                    if retry.deferred() == 0 {
+                        break;
+                    }
+                    continue;
+                }
+                let Some((taken, tries)) = retry.take(&mut queue) else { continue };
+                let handled = match rng.below(8) {
+                    0 => Handled::Later(now + rng.below(2 * S), Wait::Busy),
+                    1..4 => Handled::Later(now + rng.below(2 * S), Wait::Fork),
+                    4 => Handled::Later(now + rng.below(2 * S), Wait::CgroupLimit),
+                    _ => DONE,
+                };
+                if rng.below(9) == 0 {
+                    retry.dropped(&taken);
+                    dropped.insert(taken.pmd);
+                    continue;
+                }
+                if handled == DONE {
+                    assert!(served.insert(taken.pmd), "seed {seed}: {taken:?} is served twice");
+                }
+                retry.settle(taken, tries, handled);
+                let victim = of(rng.below(hints * 20));
+                if retry.is_deferred(victim.process, victim.pmd) {
+                    retry.drop_deferred(victim.process, victim.pmd, ACTION);
+                    dropped.insert(victim.pmd);
+                }
+            }
+            assert!(served.is_disjoint(&dropped), "seed {seed}");
+            assert_eq!((served.len() + dropped.len()) as u64, hints, "seed {seed}");
+            let left = (retry.deferred(), queue.len(), retry.groups.len(), retry.take_lost().len());
+            assert_eq!(left, (0, 0, 0, 0), "seed {seed}");
+            assert!(now < 3600 * S, "seed {seed}: {now}");
+        }
     }
 }

@@ -325,19 +325,18 @@ pub enum Charge {
     Demote,
 }
 
-/// The schemes of a process by their places in the table. They may have quotas. What a process has no scheme for is not hinted, so its place
-/// says nothing.
+/// The schemes of a process by their places in the table. They may have quotas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Places {
-    collapse: usize,
-    page_out: usize,
-    promote: usize,
-    demote: usize,
+    collapse: Option<usize>,
+    page_out: Option<usize>,
+    promote: Option<usize>,
+    demote: Option<usize>,
 }
 
 impl Places {
-    /// The place of the scheme that does this.
-    pub fn of(self, charge: Charge) -> usize {
+    /// The place of the scheme that does this. `None` if there is none.
+    pub fn of(self, charge: Charge) -> Option<usize> {
         match charge {
             Charge::Collapse => self.collapse,
             Charge::PageOut => self.page_out,
@@ -380,19 +379,19 @@ impl Actions {
             match scheme.action {
                 Does::Collapse if !actions.collapses => {
                     (actions.collapses, actions.collapse_first) = (true, actions.pages_out.is_none());
-                    actions.by.collapse = place;
+                    actions.by.collapse = Some(place);
                 }
                 Does::PageOut(limits, marks) if actions.pages_out.is_none() => {
-                    (actions.pages_out, actions.watermarks, actions.by.page_out) = (Some(limits), marks, place);
+                    (actions.pages_out, actions.watermarks, actions.by.page_out) = (Some(limits), marks, Some(place));
                 }
                 Does::BringBack => actions.brings_back = true,
                 Does::Reclaim(limits, watermarks) if actions.reclaims.is_none() => {
                     actions.reclaims = Some(ReclaimScheme { limits, watermarks, place });
                 }
                 Does::Split(limits) if actions.splits.is_none() => actions.splits = Some(limits),
-                Does::Promote(ns) if hot_ns.is_none() => (hot_ns, actions.by.promote) = (Some(ns), place),
+                Does::Promote(ns) if hot_ns.is_none() => (hot_ns, actions.by.promote) = (Some(ns), Some(place)),
                 Does::Demote(ns, keep_free_pct) if down.is_none() => {
-                    (down, actions.by.demote) = (Some((ns, keep_free_pct)), place);
+                    (down, actions.by.demote) = (Some((ns, keep_free_pct)), Some(place));
                 }
                 _ => {}
             }
@@ -479,8 +478,9 @@ mod tests {
         let table = ["action = \"collapse\"", down, up, "action = \"page-out\""].map(|text| scheme(text).unwrap());
         let by = Actions::of(&table, "db", "/").by;
         let places = [Charge::Collapse, Charge::PageOut, Charge::Promote, Charge::Demote].map(|charge| by.of(charge));
-        assert_eq!(places, [0, 3, 2, 1]);
-        assert!(places.iter().all(|place| table[*place].action.charge().is_some_and(|charge| by.of(charge) == *place)));
+        assert_eq!(places, [0, 3, 2, 1].map(Some));
+        assert!((0..4).all(|place| table[place].action.charge().is_some_and(|charge| by.of(charge) == Some(place))));
+        assert_eq!(Actions::of(&table[1..], "db", "/").by.of(Charge::Collapse), None);
         assert_eq!(of(&["action = \"collapse\""]), None);
     }
 

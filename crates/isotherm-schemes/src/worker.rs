@@ -20,7 +20,7 @@ use crate::outcome::{Counters, Outcome, Refusal};
 use crate::queue::Hint;
 use crate::retry::{Consumer, Handled};
 use isotherm_heat::{Bucket, Ns, TargetId};
-use isotherm_units::Bytes;
+use isotherm_units::{Bytes, PAGE_SIZE};
 use std::collections::BTreeMap;
 
 const MS: Ns = 1_000_000;
@@ -152,6 +152,14 @@ impl<M: Machine> Worker<M> {
         };
         self.members.insert(process, member);
         Ok(())
+    }
+
+    /// Takes in the resident memory of a process. The largest, without what actions have added, is what its growth is a share of: a server that was
+    /// found at its start would never be allowed any.
+    pub fn note_resident(&mut self, process: TargetId, resident: Bytes) {
+        let Some(member) = self.members.get_mut(&process) else { return };
+        let own = resident.0.saturating_sub(member.grown_pages * PAGE_SIZE);
+        member.process.resident = member.process.resident.max(Bytes(own));
     }
 
     /// Stops acting on `process`: it has ended, or is no longer named.
@@ -377,6 +385,7 @@ impl<M: Machine> Worker<M> {
         match done.result {
             Ok(()) => {
                 self.actions[action].has_page();
+                self.host.acted(self.actions[action].action.guards());
                 if let Some(member) = self.members.get_mut(&process) {
                     member.grown_pages += u64::from(price.grows);
                     // What charges nothing says nothing of the room for a charge, nor does bringing back, whose call succeeds whatever was read.

@@ -31,6 +31,13 @@ impl HostGuard {
         (self.state, self.until) = (state, now + RECHECK_INTERVAL);
     }
 
+    /// An action with these guards has succeeded. Between two checks there may be hundreds, each of which takes a free block.
+    pub fn acted(&mut self, guards: &[Guard]) {
+        if guards.contains(&Guard::FreeBlocks) {
+            self.state.free_blocks = self.state.free_blocks.map(|blocks| blocks.saturating_sub(1));
+        }
+    }
+
     /// The first of these guards that forbids acting now: what it waits for, and until when.
     pub fn wait(&self, guards: &[Guard], budgets: &Budgets) -> Option<(Ns, Wait)> {
         let why = guards.iter().find_map(|guard| guard.of_host(&self.state, budgets))?;

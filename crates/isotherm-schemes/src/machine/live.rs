@@ -234,13 +234,18 @@ impl Machine for Live {
             return Err(Refusal::Gone);
         }
         let status = self.proc.status(process.pid).map_err(|_| Refusal::Gone)?;
-        // Unknown does not mean no. But if we may not list a process's descriptors, we may not act on it either.
-        let held = self.proc.held(process.pid).unwrap_or_default();
-        let admitted = Process {
+        let mut admitted = Process {
             resident: status.rss.unwrap_or_default(),
             takes_huge_pages: status.thp_enabled != Some(false),
-            must_stay: must_stay(&status, held),
+            must_stay: None,
         };
+        // Its descriptors may be many thousands.
+        if let Some(refusal) = unfit(&admitted) {
+            return Err(refusal);
+        }
+        // Unknown does not mean no. But if we may not list a process's descriptors, we may not act on it either.
+        let held = self.proc.held(process.pid).unwrap_or_default();
+        admitted.must_stay = must_stay(&status, held);
         if let Some(refusal) = unfit(&admitted) {
             return Err(refusal);
         }

@@ -84,6 +84,18 @@ impl Movable {
         found.pages.get(&pmd).map(|wanted| (*wanted, found.keep_free_pct))
     }
 
+    /// What is wanted of a huge range, however long ago that was found.
+    pub(crate) fn wanted(&self, process: TargetId, pmd: PmdNo) -> Option<Wanted> {
+        self.lock().wanted.get(&process)?.pages.get(&pmd).copied()
+    }
+
+    /// Only this of it is wanted until the next search.
+    pub(crate) fn restrict(&self, process: TargetId, wanted: Wanted) {
+        if let Some(found) = self.lock().wanted.get_mut(&process) {
+            found.pages.insert(wanted.pmd, wanted);
+        }
+    }
+
     /// Takes what has moved since the last call.
     pub fn take_moved(&self) -> Vec<(TargetId, PmdNo, Moves)> {
         std::mem::take(&mut self.lock().moved)

@@ -71,13 +71,11 @@ impl State {
     /// Hints what a search has found.
     pub fn hint_movable(&mut self, process: TargetId, wanted: &[Wanted], keep_free_pct: f64, now: Ns) {
         self.resting_moves.retain(|_, until| *until > now);
-        let wanted = self.within_quotas(process, wanted);
         self.movable.replace(process, wanted.iter().copied(), keep_free_pct, now);
         let is_full = self.targets.get(&process).is_some_and(|target| target.was_full);
-        for hint in migrate::hints(process, &wanted, is_full, now) {
+        for hint in migrate::hints(process, wanted, is_full, now) {
             self.add(hint);
         }
-        self.release_unhinted(process);
     }
 }
 
@@ -123,7 +121,7 @@ mod tests {
         assert_eq!(state.search_movable(A, (100_000, None), 2 * S), None, "not yet");
         let wanted = Wanted { pmd: PmdNo(5), hot: Mask::ALL, idle: Mask::NONE, hz: 9.0 };
         state.hint_movable(A, &[wanted], limits.keep_free_pct, 2 * S);
-        let (hint, tries) = state.take().unwrap();
+        let (hint, tries) = state.take(2 * S).unwrap();
         assert_eq!((hint.action, hint.pmd), (MIGRATE, PmdNo(5)));
         movable.note(A, PmdNo(5), Moves { promote: Mask::ALL, demote: Mask::NONE });
         let handled = Handled::Done(Outcome::Done { grown: 0 });
@@ -131,9 +129,9 @@ mod tests {
         state.settle(hint, tries, report, 3 * S);
         // It rests until the next search, which hints it again.
         state.hint_movable(A, &[wanted], limits.keep_free_pct, 4 * S);
-        assert!(state.take().is_none());
+        assert!(state.take(4 * S).is_none());
         state.hint_movable(A, &[wanted], limits.keep_free_pct, 6 * S);
-        assert!(state.take().is_some());
+        assert!(state.take(6 * S).is_some());
         assert!(state.search_movable(A, (100_000, None), 9 * S).is_some());
         let status = state.status().targets[0].migrate.clone().unwrap();
         assert_eq!((status.promoted_bytes, status.demoted_bytes, status.min_idle_ns), (2 << 20, 0, Some(60 * S)));

@@ -4,6 +4,7 @@
 //! what is reported. So the lock is held only briefly, and `status` is answered while a collapse is in progress.
 
 mod bring_back;
+mod hints;
 mod migrate;
 mod page_out;
 mod quota;
@@ -28,8 +29,8 @@ use crate::named::Named;
 use crate::outcome::{Counters, Outcome, Refusal};
 use crate::page_out::keeper::Keeper;
 use crate::page_out::{IdlePages, PAGE_OUT};
-use crate::plan::{self, HintSource, Planner};
-use crate::queue::{ActionId, Added, Hint, HintQueue, Level, Origin};
+use crate::plan::{self, HintSource};
+use crate::queue::{ActionId, Hint, HintQueue};
 use crate::retry::{Handled, RetryScheduler, Step};
 use crate::scheme::{Actions, Scheme};
 use crate::split::rejoin::REJOIN;
@@ -37,16 +38,14 @@ use crate::split::splitter::Splitter;
 use crate::split::{SPLIT, Splits};
 use isotherm_heat::tune::Tuning;
 use isotherm_heat::{Ns, TargetId};
-use isotherm_units::{AddrRange, Bytes, PMD_SIZE, PmdNo};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use isotherm_units::{Bytes, PmdNo};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Most hints in the queue: a TiB of hot memory.
 const MAX_HINTS: usize = 1 << 19;
 /// A huge range that was handled gets no new hint for this long. The cause of a refusal seldom passes sooner.
 const REST: Ns = 60_000_000_000;
-/// Most huge ranges that one external hint may name.
-const MAX_PMDS: u64 = 1 << 19;
 
 /// One target.
 #[derive(Debug, Default)]
@@ -75,19 +74,31 @@ struct Target {
     splitter: Option<Splitter>,
     /// Hot pages of it had found no room when it was last searched.
     was_full: bool,
-    /// Huge ranges that were worth a collapse in the last window, if a scheme pages it out.
-    worth_collapsing: BTreeSet<PmdNo>,
+    /// Huge ranges that were worth a collapse in the last window, in address order.
+    worth_collapsing: Vec<PmdNo>,
+    /// A process that was refused is admitted anew from this time on, or when another program runs in it.
+    ask_again: Ns,
 }
 
 /// What the worker must do before it serves the next hint.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Order {
-    /// Admit a process, unless it is admitted already.
-    Admit(TargetId),
+    /// Admit a process, unless it is admitted already. It has this much resident memory.
+    Admit(TargetId, Bytes),
     /// Dismiss a process.
     Dismiss(TargetId),
     /// Use these budgets from now on.
     Keep(Budgets),
+}
+
+impl Order {
+    /// Whether only the later one counts.
+    fn is_replaced_by(&self, later: &Order) -> bool {
+        match (self, later) {
+            (Order::Admit(before, _), Order::Admit(process, _)) => before == process,
+            _ => self == later,
+        }
+    }
 }
 
 /// What the worker reports after a hint.
@@ -253,8 +264,7 @@ impl State {
 
     /// Adds a window of one target with this much resident memory: gives hints for what is hot in it.
     pub fn feed(&mut self, window: &TargetWindow<'_>, rss: Bytes, now: Ns) {
-        // Even if it was refused before: it may have become another program.
-        self.order(Order::Admit(window.id));
+        self.ask_to_admit(window, rss, now);
         let of_comm = || Actions::of(&self.schemes, &window.comm, "");
         let actions = *self.actions.entry(window.id).or_insert_with(of_comm);
         let target = self.targets.entry(window.id).or_default();
@@ -269,13 +279,13 @@ impl State {
         }
         let planned = plan::plan(self.hints, &self.rules, window, now);
         target.left_out = planned.left_out;
-        if actions.pages_out.is_some() {
-            target.worth_collapsing = planned.hints.iter().map(|hint| hint.pmd).collect();
-        }
+        target.worth_collapsing = planned.hints.iter().map(|hint| hint.pmd).collect();
+        target.worth_collapsing.sort_unstable();
         for hint in planned.hints {
-            if self.may_collapse(hint.process, hint.pmd, now) && self.has_room_for_collapse(&hint) {
+            let hint = self.as_queued(hint);
+            if self.may_collapse(hint.process, hint.pmd, now) {
                 self.make_way(hint.process, hint.pmd);
-                self.add_collapse(hint);
+                self.add(hint);
             }
         }
         if self.round_robin && self.queue.has_lowest_only() && self.queue.len_of(window.id) == 0 {
@@ -283,55 +293,15 @@ impl State {
         }
     }
 
-    /// Whether a huge range neither rests from the action nor waits or is worked on.
-    fn may_be_hinted(&mut self, hint: &Hint) -> bool {
-        let key = (hint.process, hint.pmd);
-        let is_resting = self.resting_of(hint.action).is_some_and(|resting| resting.contains_key(&key));
-        !is_resting && !self.retry.is_deferred(hint.process, hint.pmd) && self.in_hand != Some(key)
-    }
-
-    fn add(&mut self, hint: Hint) -> bool {
-        if !self.may_be_hinted(&hint) {
-            return false;
+    /// Orders a process to be admitted. It may have become another program, so one that was refused is asked for again; not in each window,
+    /// because it may take as long as a collapse to find out why it is refused.
+    fn ask_to_admit(&mut self, window: &TargetWindow<'_>, rss: Bytes, now: Ns) {
+        let target = self.targets.entry(window.id).or_default();
+        let is_another = target.comm != window.comm;
+        if target.refused.is_none() || is_another || now >= target.ask_again {
+            target.ask_again = now + REST;
+            self.order(Order::Admit(window.id, rss));
         }
-        let added = self.queue.add(hint);
-        if let Added::NewInsteadOf(evicted) = added {
-            self.no_longer_hinted(evicted.process, evicted.pmd);
-        }
-        matches!(added, Added::New | Added::Raised | Added::NewInsteadOf(_))
-    }
-
-    /// If nothing hot is left, and none of the last ones of this process: hints for the next huge ranges by address, as many as one second allows.
-    fn add_round_robin(&mut self, window: &TargetWindow<'_>, now: Ns) {
-        let planned = plan::round_robin(&self.rules, window, now);
-        let cursor = self.targets.get(&window.id).map_or(PmdNo(0), |t| t.cursor);
-        let (before, after): (Vec<Hint>, Vec<Hint>) = planned.hints.into_iter().partition(|h| h.pmd < cursor);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a handful")]
-        let some = self.budgets.per_second.clamp(1.0, 10_000.0) as usize;
-        let mut last = cursor;
-        for hint in after.into_iter().chain(before).take(some) {
-            last = hint.pmd.next();
-            if self.may_collapse(hint.process, hint.pmd, now) && self.has_room_for_collapse(&hint) {
-                self.add_collapse(hint);
-            }
-        }
-        if let Some(target) = self.targets.get_mut(&window.id) {
-            target.cursor = last;
-        }
-    }
-
-    /// Adds a hint from outside. Returns how many of its huge ranges were new, or why it is refused.
-    pub fn hint(&mut self, pid: u32, range: AddrRange, level: Level, now: Ns) -> Result<usize, String> {
-        let Some(process) = self.targets.keys().find(|id| id.pid == pid).copied() else {
-            return Err(format!("process {pid} is not among the targets"));
-        };
-        let pmds = range.pmds();
-        if range.is_empty() || range.len().0 / PMD_SIZE > MAX_PMDS {
-            return Err(format!("the range {range:?} is empty or too long"));
-        }
-        let action = self.rules.action();
-        let hint = |pmd| Hint { process, pmd, action, level, origin: Origin::External, since: now };
-        Ok(pmds.filter(|pmd| self.add(hint(*pmd))).count())
     }
 
     /// Forgets processes that are not in `alive`.
@@ -356,7 +326,7 @@ impl State {
     fn order(&mut self, order: Order) {
         // The worker may be busy for longer than a window. A repeated order replaces the earlier one and comes after
         // what was ordered in between.
-        self.orders.retain(|before| *before != order);
+        self.orders.retain(|before| !before.is_replaced_by(&order));
         self.orders.push(order);
     }
 
@@ -389,35 +359,16 @@ impl State {
     /// For the worker: whether there is a hint to serve; otherwise when to come again.
     pub fn due(&mut self, now: Ns) -> Result<(), Ns> {
         self.waiting = None;
-        self.retry.due(now, &mut self.queue).map_err(|until| until.unwrap_or(Ns::MAX))
+        let due = self.retry.due(now, &mut self.queue).map_err(|until| until.unwrap_or(Ns::MAX));
+        for lost in self.retry.take_lost() {
+            self.no_longer_hinted(lost.process, lost.pmd);
+        }
+        due
     }
 
     /// For the worker: reports what it waits for.
     pub fn waits(&mut self, why: Wait) {
         self.waiting = Some(why);
-    }
-
-    /// For the worker: the next hint, and how many times it was tried. Call [`State::settle`] afterwards.
-    pub fn take(&mut self) -> Option<(Hint, u8)> {
-        loop {
-            let (hint, tries) = self.retry.take(&mut self.queue)?;
-            if self.is_asked_for(&hint) {
-                self.in_hand = Some((hint.process, hint.pmd));
-                return Some((hint, tries));
-            }
-            self.no_longer_hinted(hint.process, hint.pmd);
-        }
-    }
-
-    /// Whether a hint still stands: the scheme that has asked for it may be gone, and a round that has ended splits nothing more.
-    fn is_asked_for(&self, hint: &Hint) -> bool {
-        match hint.action {
-            _ if hint.origin == Origin::External => true,
-            SPLIT => self.asks_to_split(hint),
-            // Until the next window it is not known what new schemes say.
-            COLLAPSE => self.actions.get(&hint.process).is_none_or(|actions| actions.collapses),
-            _ => true,
-        }
     }
 
     /// For the worker: reports the result of the hint.
@@ -589,7 +540,9 @@ impl Target {
 mod tests {
     use super::*;
     use crate::PmdFacts;
+    use crate::queue::{Level, Origin};
     use isotherm_heat::Mapping;
+    use isotherm_units::AddrRange;
 
     const S: Ns = 1_000_000_000;
 
@@ -639,6 +592,76 @@ mod tests {
         assert_eq!(state.min_benefit_hz(), 7.0);
         state.describe("s", false, false, HintSource::Mglru);
         assert_eq!(state.min_benefit_hz(), 0.0);
+    }
+
+    #[test]
+    fn what_has_cooled_while_it_was_queued_is_not_collapsed_and_what_is_cooler_waits_longer() {
+        let mut state = State::new(Rules::default(), Budgets::default());
+        let level = |state: &State, pmd| state.queue.contains(target(1), PmdNo(pmd)).map(Level::get);
+        state.feed(&window(1, 9000.0), Bytes(1 << 30), S);
+        let hot = level(&state, 5).unwrap();
+        assert_eq!(state.hint(1, PmdNo(7).range(), Level::new(31), S), Ok(1));
+        // Half an octave is no cause to move, more than two are.
+        state.feed(&window(1, 6000.0), Bytes(1 << 30), 2 * S);
+        assert_eq!(level(&state, 5), Some(hot));
+        state.feed(&window(1, 2000.0), Bytes(1 << 30), 3 * S);
+        assert!(level(&state, 5).unwrap() < hot - 2);
+        assert_eq!(level(&state, 7), Some(31), "from outside");
+        let since = state.queue.snapshot().iter().find(|hint| hint.pmd == PmdNo(5)).unwrap().since;
+        assert_eq!(since, S, "it has waited since then");
+        state.feed(&window(1, 0.0), Bytes(1 << 30), 4 * S);
+        assert_eq!(state.take(4 * S).map(|(hint, _)| hint.pmd), Some(PmdNo(7)));
+        assert_eq!((state.take(4 * S), state.queue.len()), (None, 0));
+    }
+
+    #[test]
+    fn a_hint_from_outside_that_heat_has_raised_is_still_one_from_outside() {
+        let mut state = State::new(Rules::default(), Budgets::default());
+        state.feed(&window(1, 0.0), Bytes(1 << 30), S);
+        assert_eq!(state.hint(1, PmdNo(8).range(), Level::new(1), S), Ok(1));
+        state.feed(&window(1, 9000.0), Bytes(1 << 30), 2 * S);
+        let raised = state.queue.get(target(1), PmdNo(8)).unwrap();
+        assert_eq!((raised.level.get(), raised.origin), (26, Origin::External));
+        state.feed(&window(1, 100.0), Bytes(1 << 30), 3 * S);
+        assert_eq!(state.queue.get(target(1), PmdNo(8)), Some(raised), "not lowered, and in its place");
+        state.feed(&window(1, 0.0), Bytes(1 << 30), 4 * S);
+        assert_eq!(state.take(4 * S).map(|(hint, _)| hint.pmd), Some(PmdNo(8)));
+        assert_eq!(state.take(4 * S), None);
+    }
+
+    #[test]
+    fn what_is_tried_again_is_not_raised_by_the_next_window() {
+        let mut state = State::new(Rules::default(), Budgets::default());
+        state.feed(&window(1, 9000.0), Bytes(1 << 30), S);
+        let (hint, tries) = state.take(S).unwrap();
+        let handled = Handled::Later(2 * S, Wait::Unwritable);
+        let report = Report { handled, counters: Counters::default(), paused_for: None, cgroup_wait: None };
+        state.settle(hint, tries, report, S);
+        assert_eq!(state.due(2 * S), Ok(()));
+        state.feed(&window(1, 9000.0), Bytes(1 << 30), 3 * S);
+        assert_eq!(state.queue.contains(hint.process, hint.pmd), Some(Level::new(0)));
+        // A hint from outside raises it.
+        assert_eq!(state.hint(1, hint.pmd.range(), Level::new(30), S), Ok(1));
+    }
+
+    #[test]
+    fn a_process_that_is_refused_is_asked_for_once_a_minute_and_takes_no_hints() {
+        let mut state = State::new(Rules::default(), Budgets::default());
+        let mut asked = |now: Ns, comm: &'static str, refused: bool| {
+            state.feed(&TargetWindow { comm: comm.into(), ..window(1, 9000.0) }, Bytes(1 << 30), now);
+            let orders = state.take_orders();
+            if refused {
+                state.admitted(target(1), Err(Refusal::Disabled));
+            }
+            (orders.len(), state.hint(1, PmdNo(7).range(), Level::new(31), now))
+        };
+        assert_eq!(asked(S, "db", false).0, 1);
+        let (orders, hinted) = asked(2 * S, "db", true);
+        assert_eq!(orders, 1);
+        assert!(hinted.unwrap_err().contains("left alone: huge pages disabled"));
+        let times = (3..180).filter(|second| asked(second * S, "db", true).0 > 0);
+        assert_eq!(times.collect::<Vec<_>>(), [62, 122]);
+        assert_eq!(asked(180 * S, "other", true).0, 1, "another program");
     }
 
     #[test]

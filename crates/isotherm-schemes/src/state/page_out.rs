@@ -4,7 +4,7 @@
 //! that in, [`State::page_out_age`] says whether to look for idle pages, [`State::choose_idle`] names what to read once more, and
 //! [`State::hint_idle`] hints what is still idle. All of it belongs to one [`Keeper`] for each process.
 
-use super::{REST, State, Target};
+use super::{REST, State};
 use crate::collapse::COLLAPSE;
 use crate::outcome::{Outcome, Refusal};
 use crate::page_out::keeper::{Keeper, SEARCH, Stays};
@@ -105,12 +105,12 @@ impl State {
 
     /// Takes the hint for a huge range out of the queue, if it is from heat and for this action.
     pub(super) fn unqueue(&mut self, process: TargetId, pmd: PmdNo, action: ActionId) -> bool {
-        let Some(hint) = self.queue.remove(process, pmd) else { return false };
-        if hint.action == action && hint.origin == Origin::Heat {
-            return true;
+        let queued = self.queue.get(process, pmd).filter(|hint| hint.action == action && hint.origin == Origin::Heat);
+        if let Some(hint) = queued {
+            self.queue.remove(process, pmd);
+            self.retry.dropped(&hint);
         }
-        self.queue.add(hint);
-        false
+        queued.is_some()
     }
 
     /// Whether it is time to look for idle pages in all of a process.
@@ -134,9 +134,8 @@ impl State {
 
     /// Whether a huge range is neither resting nor wanted by a scheme that comes first.
     fn may_leave(&self, process: TargetId, pmd: PmdNo) -> bool {
-        let wanted = |target: &Target| target.worth_collapsing.contains(&pmd);
         let is_resting = self.resting.contains_key(&(process, pmd));
-        let is_wanted = self.collapse_first(process) && self.targets.get(&process).is_some_and(wanted);
+        let is_wanted = self.collapse_first(process) && self.is_worth_collapsing(process, pmd);
         !is_resting && !is_wanted && !self.is_probe(process, pmd)
     }
 
@@ -164,15 +163,16 @@ impl State {
             if self.is_probe(hint.process, hint.pmd) {
                 continue;
             }
-            if !self.reserve_idle(hint.process, hint.pmd) {
-                without_room.push(hint.pmd);
-                continue;
-            }
             if !collapse_first {
-                // It may be queued for a collapse since before anything was known to be idle.
+                // It may be queued for a collapse, or wait for one, since before anything was known to be idle.
+                self.retry.drop_deferred(hint.process, hint.pmd, COLLAPSE);
                 if self.unqueue(hint.process, hint.pmd, COLLAPSE) {
                     self.release_of(hint.process, hint.pmd, Charge::Collapse);
                 }
+            }
+            if !self.reserve_idle(hint.process, hint.pmd) {
+                without_room.push(hint.pmd);
+                continue;
             }
             let is_new = self.add(hint);
             let Some(keeper) = self.keeper(window.id) else { continue };
@@ -309,7 +309,7 @@ mod tests {
         fn serve(&mut self) -> Vec<(u8, u64)> {
             let mut served = Vec::new();
             while self.state.due(self.now).is_ok() {
-                let Some((hint, tries)) = self.state.take() else { break };
+                let Some((hint, tries)) = self.state.take(self.now) else { break };
                 if hint.action == PAGE_OUT {
                     self.idle.leave(A, hint.pmd, Mask::ALL);
                 }
@@ -322,7 +322,7 @@ mod tests {
 
         /// The next hint has to wait for a minute.
         fn defer(&mut self, why: Wait) {
-            let (hint, tries) = self.state.take().unwrap();
+            let (hint, tries) = self.state.take(self.now).unwrap();
             self.settle(hint, tries, Handled::Later(self.now + 60 * S, why));
         }
 
@@ -360,7 +360,7 @@ mod tests {
         scene.state.note_memory(free(50.0), scene.now + 6 * S);
         scene.window(&[], &[9, 10], Mask::NONE);
         let spent = |scene: &Scene| scene.state.status().quotas[0].spent_bytes;
-        let (hint, tries) = scene.state.take().unwrap();
+        let (hint, tries) = scene.state.take(scene.now).unwrap();
         scene.settle(hint, tries, Handled::Done(DONE));
         assert_eq!(spent(&scene), 2 << 20);
         scene.state.describe("", false, false, crate::plan::HintSource::Heat);
@@ -378,9 +378,14 @@ mod tests {
         (0..3).for_each(|_| scene.defer(Wait::CgroupSwap));
         scene.state.note_memory(free(50.0), scene.now + 6 * S);
         scene.window(&[], &[31, 32, 33, 34, 35, 36], Mask::NONE);
+        let queued: Vec<u64> = scene.state.queue.snapshot().iter().map(|hint| hint.pmd.0).collect();
+        assert_eq!(queued, [34, 35, 36]);
         assert_eq!(scene.serve(), [34, 35, 36].map(|pmd| (PAGE_OUT.0, pmd)));
-        scene.now += 60 * S;
-        assert_eq!(scene.serve().len(), 3);
+        // When these can leave, the wait of the others is over; the quota is used up.
+        assert_eq!(scene.state.status().waiting, Some(Named::Known(Wait::Quota)));
+        scene.state.note_memory(free(50.0), scene.now + 6 * S);
+        scene.now += 6 * S;
+        assert_eq!(scene.serve(), [31, 32, 33].map(|pmd| (PAGE_OUT.0, pmd)));
         // Nothing leaves any more, and what was set aside is free again.
         scene.state.note_memory(free(50.0), scene.now + 12 * S);
         scene.state.note_memory(free(50.0), scene.now + 18 * S);
@@ -562,7 +567,7 @@ mod tests {
     fn a_process_whose_memory_has_to_stay_is_left_alone_for_a_while() {
         let mut scene = Scene::new(&[PAGE_OUT_DB]);
         scene.window(&[], &[1], Mask::ALL);
-        let hint = scene.state.take().unwrap().0;
+        let hint = scene.state.take(scene.now).unwrap().0;
         let handled = Handled::Done(Outcome::Refused(Refusal::IoUring));
         let report = Report { handled, counters: Counters::default(), paused_for: None, cgroup_wait: None };
         scene.state.settle(hint, 0, report, scene.now);

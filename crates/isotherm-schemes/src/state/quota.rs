@@ -1,21 +1,26 @@
 //! The part of the state that keeps the quotas of schemes.
 //!
-//! What is hinted is reserved, and what was done is spent: for pages of a process when the worker's result is taken in, for files of a cgroup
-//! when the kernel has taken them. A hint that has to wait reserves nothing, or one process that may not swap would hold up all others. What
-//! finds no room in an interval gets no hint. So within a process what is worth most has to ask first, and of several processes each in turn.
+//! A hint is charged when its turn comes: its pages are set aside, and what was done of them is spent when the worker's result is taken in; for
+//! files of a cgroup, when the kernel has taken them. So the queue decides who is first, and what is refused costs nothing. What finds no room waits
+//! for the next interval. Pages that leave are set aside when they are hinted already, because before that they are read once more: no more is
+//! read than may leave. A hint that has to wait sets nothing aside, or one process that may not swap would hold up all others.
 //!
 //! Collapses are spent as whole huge ranges. A hint from outside takes no heed of a quota, but is spent like others.
 
 use super::State;
 use crate::collapse::COLLAPSE;
-use crate::migrate::Wanted;
+use crate::migrate::MIGRATE;
 use crate::outcome::Outcome;
-use crate::queue::Hint;
+use crate::page_out::PAGE_OUT;
+use crate::queue::{Hint, Origin};
 use crate::quota::{HostMemory, QuotaStatus, Spending};
 use crate::scheme::{Charge, Scheme};
 use isotherm_heat::{Mask, Ns, TargetId};
 use isotherm_units::{PAGES_PER_PMD, PmdNo};
 use std::collections::BTreeMap;
+
+/// Intervals begin with windows: until the next one, what waits for an interval that is over comes again after this.
+const SOON: Ns = 100_000_000;
 
 /// Accounts by the place of the scheme in the table.
 pub(super) type Quotas = BTreeMap<usize, Spending>;
@@ -50,8 +55,7 @@ impl State {
 
     /// The place of the scheme that does this to a process. `None` if there is none.
     fn place_of(&self, process: TargetId, charge: Charge) -> Option<usize> {
-        let place = self.actions.get(&process)?.by.of(charge);
-        self.is_of(place, charge).then_some(place)
+        self.actions.get(&process)?.by.of(charge)
     }
 
     fn is_of(&self, place: usize, charge: Charge) -> bool {
@@ -85,63 +89,55 @@ impl State {
         Some(left)
     }
 
-    /// Sets pages of a huge range aside that is to be hinted. False if the quota has no room for it.
-    fn reserve(&mut self, process: TargetId, pmd: PmdNo, charge: Charge, pages: u32) -> bool {
-        self.retry.is_deferred(process, pmd)
-            || self.account_of(process, charge).is_none_or(|account| account.reserve(process, pmd, pages))
-    }
-
-    /// Sets the idle pages of a huge range aside that is to be hinted.
+    /// Sets the idle pages of a huge range aside that is to be hinted. False if the quota has no room for them.
     pub(super) fn reserve_idle(&mut self, process: TargetId, pmd: PmdNo) -> bool {
         let pages = self.idle.of(process, pmd).0.count();
-        self.reserve(process, pmd, Charge::PageOut, pages)
+        self.retry.is_deferred(process, pmd)
+            || self.account_of(process, Charge::PageOut).is_none_or(|account| account.reserve(process, pmd, pages))
     }
 
-    /// Whether a huge range may be hinted to be collapsed, and the quota has room for it, which is set aside then.
-    pub(super) fn has_room_for_collapse(&mut self, hint: &Hint) -> bool {
-        self.may_be_hinted(hint) && self.reserve(hint.process, hint.pmd, Charge::Collapse, PAGES_PER_PMD as u32)
-    }
-
-    /// Adds the hint for which room was set aside.
-    pub(super) fn add_collapse(&mut self, hint: Hint) {
-        if !self.add(hint) && self.queue.contains(hint.process, hint.pmd).is_none() {
-            self.release_of(hint.process, hint.pmd, Charge::Collapse);
+    /// Sets aside what the hint whose turn it is may take. If there is no room for any of it, when to come again.
+    pub(super) fn charge(&mut self, hint: &Hint, now: Ns) -> Result<(), Ns> {
+        let (process, pmd) = (hint.process, hint.pmd);
+        match hint.action {
+            _ if hint.origin == Origin::External => Ok(()),
+            COLLAPSE => self.set_aside(process, pmd, (Charge::Collapse, Mask::ALL.count()), now),
+            PAGE_OUT => {
+                let pages = self.idle.of(process, pmd).0.count();
+                self.set_aside(process, pmd, (Charge::PageOut, pages), now)
+            }
+            MIGRATE => self.charge_moves(process, pmd, now),
+            _ => Ok(()),
         }
     }
 
-    /// What of the wanted pages of a process the quotas have room for: the hottest move up first.
-    pub(super) fn within_quotas(&mut self, process: TargetId, wanted: &[Wanted]) -> Vec<Wanted> {
-        const BOTH: [Charge; 2] = [Charge::Promote, Charge::Demote];
-        let mut wanted = wanted.to_vec();
-        if BOTH.into_iter().all(|charge| self.account_of(process, charge).is_none()) {
-            return wanted;
-        }
-        wanted.sort_by(|a, b| b.hz.total_cmp(&a.hz));
-        for each in &mut wanted {
-            if self.resting_moves.contains_key(&(process, each.pmd)) {
-                continue;
-            }
-            if !each.hot.is_empty() && !self.reserve(process, each.pmd, Charge::Promote, each.hot.count()) {
-                (each.hot, each.hz) = (Mask::NONE, 0.0);
-            }
-            if !each.idle.is_empty() && !self.reserve(process, each.pmd, Charge::Demote, each.idle.count()) {
-                each.idle = Mask::NONE;
+    /// Of a huge range of which pages should move both ways, those for which there is room do.
+    fn charge_moves(&mut self, process: TargetId, pmd: PmdNo, now: Ns) -> Result<(), Ns> {
+        let Some(wanted) = self.movable.wanted(process, pmd) else { return Ok(()) };
+        let mut left = wanted;
+        let mut first_end = None;
+        for (charge, pages) in [(Charge::Promote, &mut left.hot), (Charge::Demote, &mut left.idle)] {
+            if let Err(end) = self.set_aside(process, pmd, (charge, pages.count()), now) {
+                *pages = Mask::NONE;
+                first_end = Some(first_end.map_or(end, |first: Ns| first.min(end)));
             }
         }
-        wanted.retain(|each| !(each.hot | each.idle).is_empty());
-        wanted
+        match first_end {
+            Some(end) if (left.hot | left.idle).is_empty() => Err(end),
+            Some(_) => {
+                self.movable.restrict(process, left);
+                Ok(())
+            }
+            None => Ok(()),
+        }
     }
 
-    /// What of a process is set aside for moves and is not hinted, is not set aside any more.
-    pub(super) fn release_unhinted(&mut self, process: TargetId) {
-        let State { schemes, quotas, queue, in_hand, .. } = self;
-        let is_hinted = |pmd| queue.contains(process, pmd).is_some() || *in_hand == Some((process, pmd));
-        for (place, account) in quotas {
-            let charge = schemes.get(*place).and_then(|scheme| scheme.action.charge());
-            if matches!(charge, Some(Charge::Promote | Charge::Demote)) {
-                account.keep(process, is_hinted);
-            }
-        }
+    fn set_aside(&mut self, process: TargetId, pmd: PmdNo, (charge, pages): (Charge, u32), now: Ns) -> Result<(), Ns> {
+        let Some(place) = self.place_of(process, charge).filter(|_| pages > 0) else { return Ok(()) };
+        let Some(quota) = self.schemes.get(place).and_then(|scheme| scheme.quota) else { return Ok(()) };
+        // The settings may have been read again since the last window.
+        let account = self.quotas.entry(place).or_insert_with(|| Spending::new(quota, now));
+        if account.reserve(process, pmd, pages) { Ok(()) } else { Err(account.ends().max(now + SOON)) }
     }
 
     /// The accounts of all schemes that do this.
@@ -208,8 +204,11 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budgets::Wait;
     use crate::collapse::Rules;
-    use crate::migrate::{Movable, Moves};
+    use crate::migrate::{Movable, Moves, Wanted};
+    use crate::named::Named;
+    use crate::outcome::Refusal;
     use crate::page_out::IdlePages;
     use crate::queue::Level;
     use crate::retry::Handled;
@@ -271,13 +270,16 @@ mod tests {
         fn serve(&mut self, now: Ns) -> Vec<(u32, u64)> {
             let mut served = Vec::new();
             while self.state.due(now).is_ok() {
-                let Some((hint, tries)) = self.state.take() else { break };
+                let Some((hint, tries)) = self.state.take(now) else { continue };
                 served.push((hint.process.pid, hint.pmd.0));
-                let handled = Handled::Done(DONE);
-                let report = Report { handled, counters: Counters::default(), paused_for: None, cgroup_wait: None };
-                self.state.settle(hint, tries, report, now);
+                self.settle(hint, tries, Handled::Done(DONE), now);
             }
             served
+        }
+
+        fn settle(&mut self, hint: Hint, tries: u8, handled: Handled, now: Ns) {
+            let report = Report { handled, counters: Counters::default(), paused_for: None, cgroup_wait: None };
+            self.state.settle(hint, tries, report, now);
         }
 
         /// Pages that are spent by each quota in this window.
@@ -303,27 +305,53 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_of_collapses_is_spent_on_the_hottest_first_and_each_process_has_its_turn() {
+    fn a_quota_of_collapses_is_spent_on_the_hottest_first_of_all_processes() {
         let mut scene = Scene::new(&[COLLAPSES]);
         scene.window(1, S);
         scene.window(2, S);
-        assert_eq!(scene.serve(S), [(1, 9), (1, 8)], "two huge ranges a second, and nothing for the other process");
+        assert_eq!(scene.serve(S), [(1, 9), (2, 9)], "two huge ranges a second");
         assert_eq!(scene.spent(), [1024]);
         scene.window(2, S + S / 2);
         assert_eq!(scene.serve(S + S / 2), [], "not in the same second");
-        scene.window(2, 2 * S);
+        assert_eq!(scene.state.status().waiting, Some(Named::Known(Wait::Quota)));
         scene.window(1, 2 * S);
-        assert_eq!(scene.serve(2 * S), [(2, 9), (2, 8)]);
-        // What is hinted and not served yet is set aside, once.
-        scene.window(1, 3 * S);
-        scene.window(1, 3 * S);
+        assert_eq!(scene.serve(2 * S), [(1, 8), (2, 8)]);
+        assert_eq!(scene.serve(2 * S + S / 2), []);
         scene.window(2, 3 * S);
-        assert_eq!(scene.serve(3 * S), [(1, 7), (1, 6)]);
+        assert_eq!(scene.serve(3 * S), [(1, 7), (2, 7)]);
         assert_eq!(scene.state.status().quotas[0].used_up, 3);
     }
 
     #[test]
-    fn a_hint_from_outside_takes_no_heed_of_a_quota_and_is_spent() {
+    fn what_had_to_wait_for_something_else_keeps_to_the_quota_too() {
+        let mut scene = Scene::new(&[COLLAPSES]);
+        for second in 1..=10 {
+            scene.window(1, second * S);
+            scene.state.due(second * S).unwrap_or_default();
+            while let Some((hint, tries)) = scene.state.take(second * S) {
+                scene.settle(hint, tries, Handled::Later((second + 1) * S, Wait::Fork), second * S);
+            }
+        }
+        assert_eq!(scene.spent(), [0]);
+        let mut served = Vec::new();
+        for second in 11..=15 {
+            scene.window(1, second * S);
+            served.push(scene.serve(second * S));
+        }
+        assert_eq!(served, [[(1, 9), (1, 8)], [(1, 7), (1, 6)], [(1, 5), (1, 4)], [(1, 3), (1, 2)], [(1, 1), (1, 0)]]);
+    }
+
+    #[test]
+    fn a_quota_that_is_new_holds_for_what_is_queued() {
+        let mut scene = Scene::new(&["action = \"collapse\""]);
+        scene.window(1, S);
+        scene.state.set_schemes(schemes(&[COLLAPSES]));
+        scene.state.set_cgroup(process(1), "db", "/app");
+        assert_eq!(scene.serve(S), [(1, 9), (1, 8)]);
+    }
+
+    #[test]
+    fn a_hint_from_outside_takes_no_heed_of_a_quota_and_is_spent_by_its_own_scheme() {
         let mut scene = Scene::new(&[COLLAPSES]);
         scene.window(1, S);
         scene.serve(S);
@@ -332,42 +360,69 @@ mod tests {
         // The next second has that much less.
         scene.window(1, 2 * S);
         assert_eq!(scene.serve(2 * S), [(1, 7)]);
-    }
-
-    #[test]
-    fn what_is_not_hinted_any_more_is_not_set_aside() {
-        let mut scene = Scene::new(&[COLLAPSES, PAGE_OUT]);
+        // Nor is it spent by the scheme of another process.
+        let mut scene = Scene::new(&[&format!("{COLLAPSES}\nprocesses = [\"web\"]"), PAGE_OUT]);
         scene.window(1, S);
-        assert_eq!(scene.state.queue.len(), 2);
-        scene.state.forget_hints(process(1));
-        scene.window(2, S);
-        assert_eq!(scene.serve(S), [(2, 9), (2, 8)]);
-        // A quota of paging out is another.
-        assert_eq!(scene.spent(), [1024, 0]);
+        assert_eq!(scene.state.hint(1, PmdNo(20).range(), Level::new(31), S), Ok(1));
+        assert_eq!((scene.serve(S), scene.spent()), (vec![(1, 20)], vec![0, 0]));
     }
 
     #[test]
     fn pages_that_move_keep_to_the_quota_of_their_direction() {
-        let up = "action = \"promote\"\nquota = { size = \"2MiB\" }";
+        let up = "action = \"promote\"\nquota = { size = \"2MiB\", every = \"5s\" }";
         let down = "action = \"demote\"\nmin_idle = \"1m\"";
         let mut scene = Scene::new(&[down, up]);
         scene.window(1, S);
+        scene.state.forget_hints(process(1));
         let wanted = |pmd, hz| Wanted { pmd: PmdNo(pmd), hot: Mask::ALL, idle: Mask::NONE, hz };
         let idle = Wanted { pmd: PmdNo(3), hot: Mask::NONE, idle: Mask::ALL, hz: 0.0 };
-        let found = [wanted(1, 5.0), wanted(2, 9.0), idle];
-        scene.state.hint_movable(process(1), &found, 10.0, S);
-        assert_eq!(scene.state.queue.len(), 2, "the hottest, and what goes down");
-        scene.movable.note(process(1), PmdNo(2), Moves { promote: Mask::ALL, demote: Mask::NONE });
-        scene.movable.note(process(1), PmdNo(3), Moves { promote: Mask::NONE, demote: Mask::ALL });
-        assert_eq!(scene.serve(S), [(1, 2), (1, 3)]);
-        assert_eq!(scene.spent(), [512], "of the one with a quota");
-        scene.state.hint_movable(process(1), &found, 10.0, S + S / 2);
-        assert_eq!(scene.serve(S + S / 2), []);
-        scene.state.note_memory(HostMemory::default(), 2 * S);
-        scene.state.hint_movable(process(1), &found, 10.0, 2 * S);
-        assert_eq!(scene.serve(2 * S), [(1, 1)]);
-        // Nothing has moved.
-        assert_eq!(scene.spent(), [0]);
+        // The hottest is in fast memory already.
+        let found = [wanted(1, 5.0), wanted(2, 900.0), wanted(4, 90.0), wanted(5, 5000.0), idle];
+        let up_of = |pmd: u64| (pmd, Moves { promote: Mask::ALL, demote: Mask::NONE });
+        let mut seen = Vec::new();
+        let mut spent = Vec::new();
+        for second in [1, 6, 11, 16] {
+            let now = second * S;
+            scene.state.note_memory(HostMemory::default(), now);
+            scene.state.hint_movable(process(1), &found, 10.0, now);
+            while scene.state.due(now).is_ok() {
+                let Some((hint, tries)) = scene.state.take(now) else { break };
+                let outcome = match hint.pmd.0 {
+                    // Also what has moved before.
+                    pmd if pmd == 5 || seen.contains(&pmd) => Outcome::Refused(Refusal::InPlace),
+                    3 => DONE,
+                    pmd => {
+                        seen.push(pmd);
+                        let (pmd, moves) = up_of(pmd);
+                        scene.movable.note(process(1), PmdNo(pmd), moves);
+                        DONE
+                    }
+                };
+                scene.settle(hint, tries, Handled::Done(outcome), now);
+            }
+            spent.push(scene.spent());
+        }
+        assert_eq!(seen, [2, 4, 1], "the hottest first, and what is in place holds up nothing");
+        assert_eq!(spent, [[512], [512], [512], [0]], "of the one with a quota");
+    }
+
+    #[test]
+    fn of_a_huge_range_of_both_kinds_what_has_room_moves() {
+        let table = ["action = \"promote\"\nquota = { size = \"64KiB\" }", "action = \"demote\"\nmin_idle = \"1m\""];
+        let mut scene = Scene::new(&table);
+        scene.window(1, S);
+        scene.state.forget_hints(process(1));
+        let both = |pmd| Wanted { pmd: PmdNo(pmd), hot: (0..16).collect(), idle: (100..200).collect(), hz: 5.0 };
+        scene.state.hint_movable(process(1), &[both(1), both(2)], 10.0, S);
+        for hot in [both(1).hot, Mask::NONE] {
+            let (hint, tries) = scene.state.take(S).unwrap();
+            let left = scene.movable.wanted(process(1), hint.pmd).unwrap();
+            assert_eq!((left.hot, left.idle), (hot, both(1).idle));
+            let moves = Moves { promote: left.hot, demote: left.idle };
+            scene.movable.note(process(1), hint.pmd, moves);
+            scene.settle(hint, tries, Handled::Done(DONE), S);
+        }
+        assert_eq!(scene.spent(), [16]);
     }
 
     #[test]

@@ -166,7 +166,7 @@ mod tests {
     fn serve(state: &mut State, splits: &Splits, now: Ns) -> Vec<(u8, u64)> {
         let mut served = Vec::new();
         while state.due(now).is_ok() {
-            let Some((hint, tries)) = state.take() else { break };
+            let Some((hint, tries)) = state.take(now) else { break };
             if hint.action == SPLIT {
                 splits.note(A, hint.pmd, 7);
             }

@@ -34,7 +34,7 @@ impl<M: Machine> SharedWorker<M> {
             lock(shared).waits(why);
             return Some(until);
         }
-        let (hint, tries) = lock(shared).take()?;
+        let (hint, tries) = lock(shared).take(now)?;
         let handled = self.worker.consume(now, &hint, tries);
         let report = Report {
             handled,
@@ -48,8 +48,9 @@ impl<M: Machine> SharedWorker<M> {
 
     fn carry_out(&mut self, order: Order, shared: &Shared, now: Ns) {
         match order {
-            Order::Admit(process) => {
+            Order::Admit(process, resident) => {
                 let admitted = self.worker.admit(process, now);
+                self.worker.note_resident(process, resident);
                 lock(shared).admitted(process, admitted);
             }
             Order::Dismiss(process) => self.worker.dismiss(process),

@@ -214,6 +214,38 @@ fn a_process_grows_by_its_share_and_no_more() {
 }
 
 #[test]
+fn a_process_that_was_found_at_its_start_may_grow_when_it_is_large() {
+    let mut fake = Fake::default();
+    for pmd in 1..=100 {
+        fake.looks.insert(PmdNo(pmd), PmdCheck { present: 462, exclusive: 462, refusal: None });
+    }
+    let mut scene = Scene::new(fake, unlimited());
+    scene.worker.note_resident(A, Bytes::of_pages(1000));
+    (1..=60).for_each(|pmd| _ = scene.hint(A, pmd));
+    let grown = |did: &[(u64, Outcome)]| did.iter().filter(|(_, o)| *o == Outcome::Done { grown: 50 }).count();
+    assert_eq!(grown(&scene.play(10)), 40, "what it had at its largest counts");
+    // 150,000 pages and those that were added, of which 2% are not allowed once more.
+    scene.worker.note_resident(A, Bytes::of_pages(152_000));
+    (61..=100).for_each(|pmd| _ = scene.hint(A, pmd));
+    assert_eq!(grown(&scene.play(10)), 20);
+}
+
+#[test]
+fn free_blocks_are_left_alone_also_between_two_looks_at_them() {
+    let host = HostState { free_blocks: Some(100), ..HostState::default() };
+    let mut scene = Scene::new(Fake { host, ..Fake::default() }, Budgets { free_blocks: 64, ..unlimited() });
+    (1..=60).for_each(|pmd| _ = scene.hint(A, pmd));
+    scene.worker.ready(scene.now).unwrap();
+    let mut done = 0;
+    // All within the time of one look.
+    while let Step::Did(..) = scene.retry.step(scene.now, &mut scene.queue, &mut scene.worker) {
+        done += 1;
+        scene.now += MS;
+    }
+    assert_eq!(done, 36);
+}
+
+#[test]
 fn busy_pages_are_tried_again_later_and_later_and_given_up() {
     let mut fake = Fake::default();
     fake.failures.insert(PmdNo(1), vec![Failure::Busy; 3]);

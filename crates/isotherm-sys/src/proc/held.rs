@@ -41,8 +41,7 @@ impl Held {
 }
 
 impl Proc {
-    /// What the open descriptors of a process show, up to [`MAX_DESCRIPTORS`] of them. Costs one to two microseconds each, once in
-    /// the life of a process. Needs ptrace read access.
+    /// What the open descriptors of a process show, up to [`MAX_DESCRIPTORS`] of them. Costs one to two microseconds each. Needs ptrace read access.
     pub fn held(&self, pid: u32) -> Result<Held> {
         let dir = self.path(pid, "fd");
         let entries = fs::read_dir(&dir).map_err(|e| self.error(&dir, e))?;

@@ -60,7 +60,7 @@ impl BudgetArgs {
         budgets.free_blocks = self.free_blocks.unwrap_or(budgets.free_blocks);
         if let Some(percent) = self.min_present {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to 0 to 512")]
-            let pages = (percent / 100.0 * PAGES_PER_PMD as f64).ceil().clamp(0.0, PAGES_PER_PMD as f64) as u16;
+            let pages = (percent / 100.0 * PAGES_PER_PMD as f64).floor().clamp(0.0, PAGES_PER_PMD as f64) as u16;
             budgets.min_present = pages;
         }
         rules.min_present = budgets.min_present;

@@ -166,7 +166,11 @@ fn run(args: &CollapseArgs) -> Result<()> {
     };
     let before = measure()?;
     serve(&mut pass, args, &stop)?;
-    let after = measure()?;
+    // What was collapsed is reported in any case.
+    let after = measure().or_else(|error| {
+        output::warn(format_args!("CPU per unit of work was not measured again: {error:#}"));
+        probe.measure(None, measured_for(args, &probe), &stop).map(Some)
+    })?;
     let gain = Gain::between((None, None), before.zip(after), probe.misses_note());
     let report = report(args.dry_run, source, pass.finish(), gain);
     output::report(args.json, &report, |out| tell(&report, args.verbose || args.dry_run, out))
@@ -295,7 +299,8 @@ fn serve(pass: &mut Pass<Machines>, args: &CollapseArgs, stop: &Stop) -> Result<
         if !args.dry_run {
             std::thread::sleep(Duration::from_nanos(until.saturating_sub(now)).min(Duration::from_millis(100)));
         } else if until.saturating_sub(began) > MAX_DRY_RUN_NS {
-            bail!("nothing could be collapsed now: {} hints are waiting", pass.hints_left());
+            let why = pass.waits_for().map_or_else(String::new, |why| format!(" ({})", why.text()));
+            bail!("the plan takes more than 24 hours: {} hints are waiting{why}", pass.hints_left());
         } else {
             now = now.max(until);
         }

@@ -40,7 +40,7 @@ use assignments::AssignmentsFile;
 use config::Config;
 use indicatif::ProgressBar;
 use isotherm_heat::track::SampledExtent;
-use isotherm_heat::{Clock, Ns, Snapshot, TargetHeat, TargetId};
+use isotherm_heat::{Clock, Ns, Rng, Snapshot, TargetHeat, TargetId};
 use isotherm_monitor::Monitor;
 use isotherm_schemes::bring_back::{BringBack, BringBackMachine, BroughtBack};
 use isotherm_schemes::collapse::{Collapse, CollapseMachine};
@@ -119,8 +119,7 @@ fn run(args: &RunArgs) -> Result<()> {
             generations,
             able: Able::of(&config),
             others_clear: BTreeMap::new(),
-            paged_out_at: 0,
-            turn: 0,
+            turns: Turns::default(),
             files: reclaim::Counting::default(),
             publisher,
             recorder,
@@ -381,6 +380,13 @@ impl Able {
     }
 }
 
+/// Windows so far, and when pages were last made to leave.
+#[derive(Default)]
+struct Turns {
+    windows: u64,
+    paged_out_at: Ns,
+}
+
 /// Feeds windows into the shared state.
 struct Feeder<'a> {
     args: &'a RunArgs,
@@ -393,10 +399,7 @@ struct Feeder<'a> {
     able: Able,
     /// When something else was last seen to clear accessed bits of a process.
     others_clear: BTreeMap<TargetId, Ns>,
-    /// The last window of paging out.
-    paged_out_at: Ns,
-    /// Which process is the first in this window.
-    turn: usize,
+    turns: Turns,
     /// Counts idle files.
     files: reclaim::Counting,
     publisher: Option<Publisher>,
@@ -449,16 +452,17 @@ impl Feeder<'_> {
         monitor.charge_bookkeeping();
     }
 
-    /// Processes that are alive. Where a quota is for many, each is the first in turn.
+    /// Processes that are alive. Where a quota is for many, each is the first now and then: not in steady turns, or the same one would be it whenever
+    /// an interval of so many windows begins.
     fn in_turn<'s>(&self, snapshot: &'s Snapshot) -> Vec<&'s TargetHeat> {
         let mut targets: Vec<&TargetHeat> = snapshot.targets.iter().filter(|t| !t.exited).collect();
-        let first = self.turn % targets.len().max(1);
-        targets.rotate_left(first);
+        let first = Rng::new(self.turns.windows).below(targets.len().max(1) as u64);
+        targets.rotate_left(usize::try_from(first).unwrap_or(0));
         targets
     }
 
     fn feed(&mut self, has_work: bool, monitor: &Monitor<Box<dyn Clock>>, snapshot: &Snapshot) -> Result<()> {
-        self.turn += 1;
+        self.turns.windows += 1;
         let alive = self.in_turn(snapshot);
         let ids: Vec<TargetId> = alive.iter().map(|t| t.id).collect();
         let now = clock::monotonic_ns();
@@ -539,7 +543,7 @@ impl Feeder<'_> {
         }
         let now = clock::monotonic_ns();
         let has_swap = self.args.dry_run || swap::is_there();
-        let window_ns = now.saturating_sub(std::mem::replace(&mut self.paged_out_at, now)).min(LONGEST_WINDOW_NS);
+        let window_ns = now.saturating_sub(std::mem::replace(&mut self.turns.paged_out_at, now)).min(LONGEST_WINDOW_NS);
         for target in self.in_turn(snapshot) {
             let others_clear = self.others_clear.contains_key(&target.id);
             PageOutStep { shared: self.shared, target, window_ns, others_clear, has_swap }.take(monitor);

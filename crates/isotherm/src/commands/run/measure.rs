@@ -50,7 +50,6 @@ pub fn measure((orders, mut runner): (Receiver<Measure>, Option<Runner>), shared
                 // A failing work command is no reason to stop. It is reported once, and not run again.
                 output::warn(format_args!("CPU per unit of work is no longer measured: {error:#}"));
                 order.has_work = false;
-                *probe = Probe::start(order.pids.iter().copied());
             }
         }
     }
