@@ -336,7 +336,7 @@ impl HintQueue {
 
     /// The level at which a huge range is queued. O(1).
     pub fn contains(&self, process: TargetId, pmd: PmdNo) -> Option<Level> {
-        Some(self.nodes[self.find(process, pmd)?].level)
+        self.get(process, pmd).map(|hint| hint.level)
     }
 
     /// The hint that is queued for a huge range. O(1).

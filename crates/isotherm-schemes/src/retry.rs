@@ -7,7 +7,7 @@
 //! Most obstacles are not of a huge range but of its process, of its memory cgroup or of an action: a forked copy, a stall budget, a limit.
 //! What waits for such a one forms a group by process and action. One hint of a group comes back at a time, and shows whether the wait is
 //! over; if so, one more comes back at once, then two, then four, the hottest first. If all came back each time, a queue of a hundred thousand hints would be
-//! taken and put off twice a second while a copy lives, and what is colder, of other processes too, would hardly have a turn.
+//! taken and deferred twice a second while a copy lives, and what is colder, of other processes too, would hardly have a turn.
 //!
 //! What the kernel refuses without a reason comes back at the lowest level: it is tried for an hour, and must not use up the rate of what is
 //! tried for the first time.
@@ -54,14 +54,16 @@ pub enum Step {
 }
 
 type GroupId = (TargetId, ActionId);
+/// When a deferred hint is due, and its number; or a number of its own, and the group of which the first hint is due.
+type Entry = (Ns, u64, Option<GroupId>);
 
 /// Deferred hints of a process and an action that wait for something that is not their own.
 #[derive(Debug, Default)]
 struct Group {
     /// Their numbers, the hottest first, and those of one level by age.
     waiting: BTreeSet<(Reverse<Level>, u64)>,
-    /// When the first comes back, and the number that stands for the group. What else the list of times has of it does not count.
-    due: Option<(Ns, u64)>,
+    /// The number of the entry in the list of times at which the first comes back. Other entries of the group do not count.
+    due: Option<u64>,
     /// Those that are back in the queue. Where one is deferred again it has its old place.
     back: HashMap<PmdNo, u64>,
     /// How many come back after the next success.
@@ -71,14 +73,12 @@ struct Group {
 /// Deferred hints, and the order in which hints are served.
 #[derive(Debug)]
 pub struct RetryScheduler {
-    /// When each deferred hint is due, and its number.
-    later: BinaryHeap<Reverse<(Ns, u64)>>,
+    /// The list of times.
+    later: BinaryHeap<Reverse<Entry>>,
     deferred: HashMap<u64, (Hint, u8, Wait)>,
     /// Deferred huge ranges, by number. Further hints at them change nothing.
     waiting: HashMap<(TargetId, PmdNo), u64>,
     groups: HashMap<GroupId, Group>,
-    /// Numbers in the list of times that stand for a group.
-    turns: HashMap<u64, GroupId>,
     /// Groups of which more comes back, because one hint could be served.
     eased: Vec<GroupId>,
     /// Hints for which there was no room.
@@ -97,7 +97,6 @@ impl RetryScheduler {
             deferred: HashMap::new(),
             waiting: HashMap::new(),
             groups: HashMap::new(),
-            turns: HashMap::new(),
             eased: Vec::new(),
             lost: Vec::new(),
             tries: HashMap::new(),
@@ -128,16 +127,15 @@ impl RetryScheduler {
 
     /// What the deferred hint waits for that comes back first. O(n).
     pub fn first_wait(&self) -> Option<Wait> {
-        let known =
-            self.later.iter().filter_map(|Reverse((at, number))| Some((*at, *number, self.comes_back(*at, *number)?)));
-        let (_, _, first) = known.min_by_key(|(at, number, _)| (*at, *number))?;
+        let known = self.later.iter().filter_map(|Reverse(entry)| Some((entry, self.comes_back(entry)?)));
+        let (_, first) = known.min()?;
         self.deferred.get(&first).map(|(.., why)| *why)
     }
 
     /// The hint that comes back by an entry of the list of times. `None` if it was dropped, or the entry does not count any more.
-    fn comes_back(&self, at: Ns, number: u64) -> Option<u64> {
-        let Some(id) = self.turns.get(&number) else { return self.deferred.contains_key(&number).then_some(number) };
-        let group = self.groups.get(id).filter(|group| group.due == Some((at, number)))?;
+    fn comes_back(&self, (_, number, group): &Entry) -> Option<u64> {
+        let Some(id) = group else { return self.deferred.contains_key(number).then_some(*number) };
+        let group = self.groups.get(id).filter(|group| group.due == Some(*number))?;
         group.waiting.first().map(|(_, first)| *first)
     }
 
@@ -196,15 +194,13 @@ impl RetryScheduler {
         self.waiting.clear();
         self.eased.clear();
         let groups = std::mem::take(&mut self.groups);
-        let turns = std::mem::take(&mut self.turns);
         let order = std::mem::take(&mut self.later).into_sorted_vec();
         // The times are wrapped in `Reverse`, so the last one comes back first.
         let mut given_up = Vec::new();
-        for Reverse((at, number)) in order.into_iter().rev() {
-            let group =
-                turns.get(&number).and_then(|id| groups.get(id)).filter(|group| group.due == Some((at, number)));
-            let behind = group.into_iter().flat_map(|group| group.waiting.iter().map(|(_, number)| *number));
-            let hints = std::iter::once(number).chain(behind).filter_map(|number| self.deferred.remove(&number));
+        for Reverse((_, number, id)) in order.into_iter().rev() {
+            let group = id.and_then(|id| groups.get(&id)).filter(|group| group.due == Some(number));
+            let of_group = group.into_iter().flat_map(|group| group.waiting.iter().map(|(_, number)| *number));
+            let hints = std::iter::once(number).chain(of_group).filter_map(|number| self.deferred.remove(&number));
             given_up.extend(hints.map(|(hint, _, why)| (hint, why)));
         }
         given_up
@@ -230,12 +226,11 @@ impl RetryScheduler {
         if !queue.is_empty() {
             return Ok(());
         }
-        while let Some(&Reverse((at, number))) = self.later.peek() {
-            if self.comes_back(at, number).is_some() {
-                return Err(Some(at));
+        while let Some(Reverse(entry)) = self.later.peek() {
+            if self.comes_back(entry).is_some() {
+                return Err(Some(entry.0));
             }
             self.later.pop();
-            self.turns.remove(&number);
         }
         Err(None)
     }
@@ -277,31 +272,30 @@ impl RetryScheduler {
             self.lost.push(hint);
             return;
         }
-        let number = if is_own(why) { None } else { self.join(at, &hint) };
-        let number = number.unwrap_or_else(|| self.number());
+        let number = if is_own(why) {
+            let number = self.number();
+            self.later.push(Reverse((at, number, None)));
+            number
+        } else {
+            self.join_group(at, &hint)
+        };
         self.waiting.insert(key, number);
         self.deferred.insert(number, (hint, tries, why));
-        if is_own(why) {
-            self.later.push(Reverse((at, number)));
-            return;
-        }
-        let id = (hint.process, hint.action);
-        let group = self.groups.entry(id).or_default();
-        group.waiting.insert((Reverse(hint.level), number));
-        if group.due.is_none() {
-            self.lead(id, at);
-        }
     }
 
-    /// Notes that a group has a hint that waits until `at`. Returns its number, if it has come back before: what it has found out is the latest that is
+    /// Adds a hint that waits until `at` to its group. Returns its number. If it has come back before, what it has found out is the latest that is
     /// known of the wait.
-    fn join(&mut self, at: Ns, hint: &Hint) -> Option<u64> {
-        let group = self.groups.entry((hint.process, hint.action)).or_default();
+    fn join_group(&mut self, at: Ns, hint: &Hint) -> u64 {
+        let (id, new) = ((hint.process, hint.action), self.number());
+        let group = self.groups.entry(id).or_default();
         group.batch = 1;
-        let number = group.back.remove(&hint.pmd)?;
+        let before = group.back.remove(&hint.pmd);
+        let number = before.unwrap_or(new);
         group.waiting.insert((Reverse(hint.level), number));
-        self.lead((hint.process, hint.action), at);
-        Some(number)
+        if before.is_some() || group.due.is_none() {
+            self.lead(id, at);
+        }
+        number
     }
 
     fn number(&mut self) -> u64 {
@@ -313,11 +307,8 @@ impl RetryScheduler {
     fn lead(&mut self, id: GroupId, at: Ns) {
         let number = self.number();
         let Some(group) = self.groups.get_mut(&id) else { return };
-        group.due = (!group.waiting.is_empty()).then_some((at, number));
-        if group.due.is_some() {
-            self.turns.insert(number, id);
-            self.later.push(Reverse((at, number)));
-        }
+        group.due = (!group.waiting.is_empty()).then_some(number);
+        self.later.extend(group.due.map(|number| Reverse((at, number, Some(id)))));
     }
 
     fn forget_if_empty(&mut self, id: GroupId) {
@@ -333,22 +324,17 @@ impl RetryScheduler {
             group.batch = batch.saturating_mul(2);
             self.leave_group(id, batch, now, queue);
         }
-        while let Some(&Reverse((at, number))) = self.later.peek() {
-            if at > now {
-                return;
-            }
+        while let Some(&Reverse(entry)) = self.later.peek().filter(|Reverse((at, ..))| *at <= now) {
             self.later.pop();
-            match self.turns.remove(&number) {
+            let Some(number) = self.comes_back(&entry) else { continue };
+            match entry.2 {
                 None => self.queue_again(number, queue),
-                Some(id) if self.groups.get(&id).is_some_and(|group| group.due == Some((at, number))) => {
-                    self.leave_group(id, 1, now, queue);
-                }
-                Some(_) => {}
+                Some(id) => self.leave_group(id, 1, now, queue),
             }
         }
     }
 
-    /// Puts the first of a group back into the queue.
+    /// Puts so many of a group back into the queue, from the first on.
     fn leave_group(&mut self, id: GroupId, most: usize, now: Ns, queue: &mut HintQueue) {
         for _ in 0..most {
             let Some(group) = self.groups.get_mut(&id) else { return };
@@ -405,13 +391,13 @@ mod tests {
         Hint { process, pmd: PmdNo(pmd), action: ACTION, level: Level::new(level), origin: Origin::Heat, since: 0 }
     }
 
-    /// Answers as it is told, and notes what it was asked.
-    struct Told<F> {
+    /// Answers by a function, and notes what it was asked.
+    struct Answering<F> {
         answer: F,
         asked: Vec<(u32, u64)>,
     }
 
-    impl<F: FnMut(Ns, &Hint) -> Handled> Consumer for Told<F> {
+    impl<F: FnMut(Ns, &Hint) -> Handled> Consumer for Answering<F> {
         fn ready(&mut self, _: Ns) -> Result<(), (Ns, Wait)> {
             Ok(())
         }
@@ -435,7 +421,7 @@ mod tests {
         until: Ns,
         answer: impl FnMut(Ns, &Hint) -> Handled,
     ) -> Vec<(u32, u64)> {
-        let mut consumer = Told { answer, asked: Vec::new() };
+        let mut consumer = Answering { answer, asked: Vec::new() };
         let mut now = 0;
         while now <= until {
             match retry.step(now, queue, &mut consumer) {

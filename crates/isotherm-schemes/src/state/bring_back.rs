@@ -20,8 +20,7 @@ impl State {
         }
         for pmd in following {
             // What has begun to come back does not leave.
-            self.unqueue(process, pmd, PAGE_OUT);
-            self.retry.drop_deferred(process, pmd, PAGE_OUT);
+            self.withdraw(process, pmd, PAGE_OUT);
             self.no_longer_hinted(process, pmd);
             self.add(bring_back::hint(process, pmd, now));
         }

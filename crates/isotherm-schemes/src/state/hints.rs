@@ -12,7 +12,7 @@ use isotherm_heat::{Ns, TargetId};
 use isotherm_units::{AddrRange, PMD_SIZE, PmdNo};
 
 /// Most hints that are passed over while the lock is held.
-const MOST_PASSED_OVER: usize = 256;
+const MAX_PASSED_OVER: usize = 256;
 /// Most huge ranges that one external hint may name.
 const MAX_PMDS: u64 = 1 << 19;
 
@@ -75,10 +75,10 @@ impl State {
 
     /// Adds a hint from outside. Returns how many of its huge ranges were new, or why it is refused.
     pub fn hint(&mut self, pid: u32, range: AddrRange, level: Level, now: Ns) -> Result<usize, String> {
-        let Some(process) = self.targets.keys().find(|id| id.pid == pid).copied() else {
+        let Some((&process, target)) = self.targets.iter().find(|(id, _)| id.pid == pid) else {
             return Err(format!("process {pid} is not among the targets"));
         };
-        if let Some(why) = self.targets.get(&process).and_then(|target| target.refused) {
+        if let Some(why) = target.refused {
             return Err(format!("process {pid} is left alone: {}", why.text()));
         }
         let pmds = range.pmds();
@@ -93,7 +93,7 @@ impl State {
     /// For the worker: the next hint, and how many times it was tried. Call [`State::settle`] afterwards. `None` also if there may be more.
     pub fn take(&mut self, now: Ns) -> Option<(Hint, u8)> {
         // The lock is held only briefly.
-        for _ in 0..MOST_PASSED_OVER {
+        for _ in 0..MAX_PASSED_OVER {
             let (hint, tries) = self.retry.take(&mut self.queue)?;
             if !self.is_asked_for(&hint) {
                 self.retry.dropped(&hint);

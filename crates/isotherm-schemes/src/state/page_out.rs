@@ -100,17 +100,22 @@ impl State {
         self.idle.forget(process);
         self.release_idle(process);
         let hinted = self.keeper(process).map(Keeper::take_hinted).unwrap_or_default();
-        hinted.into_iter().for_each(|pmd| _ = self.unqueue(process, pmd, PAGE_OUT));
+        hinted.into_iter().for_each(|pmd| self.unqueue(process, pmd, PAGE_OUT));
     }
 
     /// Takes the hint for a huge range out of the queue, if it is from heat and for this action.
-    pub(super) fn unqueue(&mut self, process: TargetId, pmd: PmdNo, action: ActionId) -> bool {
+    fn unqueue(&mut self, process: TargetId, pmd: PmdNo, action: ActionId) {
         let queued = self.queue.get(process, pmd).filter(|hint| hint.action == action && hint.origin == Origin::Heat);
         if let Some(hint) = queued {
             self.queue.remove(process, pmd);
             self.retry.dropped(&hint);
         }
-        queued.is_some()
+    }
+
+    /// The same, and of what is deferred.
+    pub(super) fn withdraw(&mut self, process: TargetId, pmd: PmdNo, action: ActionId) {
+        self.unqueue(process, pmd, action);
+        self.retry.drop_deferred(process, pmd, action);
     }
 
     /// Whether it is time to look for idle pages in all of a process.
@@ -165,12 +170,9 @@ impl State {
             }
             if !collapse_first {
                 // It may be queued for a collapse, or wait for one, since before anything was known to be idle.
-                self.retry.drop_deferred(hint.process, hint.pmd, COLLAPSE);
-                if self.unqueue(hint.process, hint.pmd, COLLAPSE) {
-                    self.release_of(hint.process, hint.pmd, Charge::Collapse);
-                }
+                self.withdraw(hint.process, hint.pmd, COLLAPSE);
             }
-            if !self.reserve_idle(hint.process, hint.pmd) {
+            if !self.has_room(&hint, now) {
                 without_room.push(hint.pmd);
                 continue;
             }
@@ -191,10 +193,8 @@ impl State {
     pub(super) fn make_way(&mut self, process: TargetId, pmd: PmdNo) {
         let is_hinted = |keeper: &mut Keeper| keeper.is_hinted(pmd);
         if self.collapse_first(process) && self.keeper(process).is_some_and(is_hinted) {
-            self.unqueue(process, pmd, PAGE_OUT);
-            self.retry.drop_deferred(process, pmd, PAGE_OUT);
-            self.release_of(process, pmd, Charge::PageOut);
-            self.keeper(process).into_iter().for_each(|keeper| keeper.handled(pmd));
+            self.withdraw(process, pmd, PAGE_OUT);
+            self.no_longer_hinted(process, pmd);
         }
     }
 

@@ -58,10 +58,6 @@ impl State {
         self.actions.get(&process)?.by.of(charge)
     }
 
-    fn is_of(&self, place: usize, charge: Charge) -> bool {
-        self.schemes.get(place).is_some_and(|scheme| scheme.action.charge() == Some(charge))
-    }
-
     /// The account of that scheme, if it has a quota.
     fn account_of(&mut self, process: TargetId, charge: Charge) -> Option<&mut Spending> {
         let place = self.place_of(process, charge)?;
@@ -89,13 +85,6 @@ impl State {
         Some(left)
     }
 
-    /// Sets the idle pages of a huge range aside that is to be hinted. False if the quota has no room for them.
-    pub(super) fn reserve_idle(&mut self, process: TargetId, pmd: PmdNo) -> bool {
-        let pages = self.idle.of(process, pmd).0.count();
-        self.retry.is_deferred(process, pmd)
-            || self.account_of(process, Charge::PageOut).is_none_or(|account| account.reserve(process, pmd, pages))
-    }
-
     /// Sets aside what the hint whose turn it is may take. If there is no room for any of it, when to come again.
     pub(super) fn charge(&mut self, hint: &Hint, now: Ns) -> Result<(), Ns> {
         let (process, pmd) = (hint.process, hint.pmd);
@@ -109,6 +98,11 @@ impl State {
             MIGRATE => self.charge_moves(process, pmd, now),
             _ => Ok(()),
         }
+    }
+
+    /// The same for the idle pages of a huge range that is to be hinted. One that is deferred is charged when it comes back.
+    pub(super) fn has_room(&mut self, hint: &Hint, now: Ns) -> bool {
+        self.retry.is_deferred(hint.process, hint.pmd) || self.charge(hint, now).is_ok()
     }
 
     /// Of a huge range of which pages should move both ways, those for which there is room do.
@@ -187,11 +181,10 @@ impl State {
     /// Pages of a huge range were collapsed, have moved or have left. They are of the account that has set them aside: other schemes may be in
     /// force by now.
     pub(super) fn spend(&mut self, process: TargetId, pmd: PmdNo, charge: Charge, pages: u64) {
-        let has_reserved =
-            |(place, account): &(&usize, &Spending)| self.is_of(**place, charge) && account.has_reserved(process, pmd);
-        let aside = self.quotas.iter().find(has_reserved).map(|(place, _)| *place);
-        let place = aside.or_else(|| self.place_of(process, charge));
-        if let Some(account) = place.and_then(|place| self.quotas.get_mut(&place)) {
+        let aside = self.accounts_of(charge).find(|account| account.has_reserved(process, pmd));
+        if let Some(account) = aside {
+            account.spend(pages);
+        } else if let Some(account) = self.account_of(process, charge) {
             account.spend(pages);
         }
     }

@@ -60,9 +60,13 @@ impl Chosen {
         self.kind == Kind::Ibs && self.events.iter().flat_map(|e| &e.parts).any(|part| part.user_only)
     }
 
-    /// Whether it can be sampled at this rate.
-    fn takes(&self, rate: Rate) -> bool {
-        !matches!(rate, Rate::Period(n) if !n.is_multiple_of(self.period_step()))
+    /// Why it cannot be sampled at this rate, if so.
+    fn unfit(&self, rate: Rate) -> Option<String> {
+        let step = self.period_step();
+        match rate {
+            Rate::Period(n) if !n.is_multiple_of(step) => Some(format!("its period has to be a multiple of {step}")),
+            _ => None,
+        }
     }
 
     /// What to open: every event on every PMU that has it.
@@ -140,11 +144,10 @@ pub fn choose(roots: &HostRoots, options: &Options, physical: bool) -> Result<Ch
     }
     let silence = silence(roots, events[0].kind);
     let chosen = Chosen::new(events, options.rate, silence, String::new());
-    match chosen.rate {
-        Rate::Period(n) if !n.is_multiple_of(chosen.period_step()) => {
-            let step = chosen.period_step();
-            let source = std::io::Error::other(format!("its period has to be a multiple of {step}"));
-            Err(Error::Io { attempted: format!("sample one in {n} events of {}", chosen.names()), source })
+    match (chosen.rate, chosen.unfit(chosen.rate)) {
+        (Rate::Period(n), Some(why)) => {
+            let attempted = format!("sample one in {n} events of {}", chosen.names());
+            Err(Error::Io { attempted, source: std::io::Error::other(why) })
         }
         _ => Ok(chosen),
     }
@@ -183,8 +186,8 @@ pub(crate) fn best_of_processor(roots: &HostRoots, rate: Option<Rate>, physical:
         }
         // The trial is short, so not at a rate of the user's, at which nothing may be sampled in it.
         let chosen = Chosen::new(events, None, Silence::Cold, String::new());
-        if let Some(Rate::Period(n)) = rate.filter(|rate| !chosen.takes(*rate)) {
-            why.push(format!("{}: a period of {n} is no multiple of {}", chosen.names(), chosen.period_step()));
+        if let Some(unfit) = rate.and_then(|rate| chosen.unfit(rate)) {
+            why.push(format!("{}: {unfit}", chosen.names()));
             continue;
         }
         match try_out(roots, &chosen, physical) {
