@@ -16,8 +16,10 @@
 #                       is. Libraries are the image's own; what --bring names under /lab is at /run/lab
 #   --bare              the processor does not report that it is emulated, so that the kernel uses the spinlocks of real machines,
 #                       with a queue, and not the test-and-set locks for guests without paravirtualization
-#   --in-turn           executes processors in turn, by instruction count: slower, but the guest's clock stands still for those
-#                       that wait, so that they start work at the same time if real ones would
+#   --one-thread        executes all processors in one thread, in turn. Without it, kernels that patch code crash or hang now and then:
+#                       a processor keeps executing the breakpoint that stood there meanwhile
+#   --in-turn           the same, by instruction count: slower, but the guest's clock stands still for those that wait, so that they
+#                       start work at the same time if real ones would
 #   --skip-idle         with --in-turn: the clock jumps over the time in which all processors are idle. A guest that mostly sleeps is
 #                       then faster than real time, and CPU time is the same in each run
 #   --append "WORDS"    parameters for the kernel's command line, as in --append "numa_balancing=enable"
@@ -45,7 +47,7 @@ usage() {
     exit 2
 }
 
-kernel=6.12 nodes=1 cpus='' memory='' levels=4 side_cache='' slow='' swap='' root='' bare='' in_turn='' skip_idle='' append='' limit=300 accel=${LAB_ACCEL:-tcg} shell='' log=$target/boot.log
+kernel=6.12 nodes=1 cpus='' memory='' levels=4 side_cache='' slow='' swap='' root='' bare='' one_thread='' in_turn='' skip_idle='' append='' limit=300 accel=${LAB_ACCEL:-tcg} shell='' log=$target/boot.log
 bring=()
 while [ $# -gt 0 ]; do
     case $1 in
@@ -56,7 +58,8 @@ while [ $# -gt 0 ]; do
         shift 2
         ;;
     --bare) bare=yes && shift ;;
-    --in-turn) in_turn=yes && shift ;;
+    --one-thread) one_thread=yes && shift ;;
+    --in-turn) in_turn=yes one_thread=yes && shift ;;
     --skip-idle) skip_idle=yes && shift ;;
     --shell) shell=yes && shift ;;
     --help | -h) sed -n '2,/^set -/{/^set -/d;s/^# \{0,1\}//;p}' "$0" && exit 0 ;;
@@ -131,7 +134,8 @@ model=max
 [ "$levels" = 5 ] || model+=,la57=off
 [ -z "$bare" ] || model+=,hypervisor=off
 [ -z "$in_turn" ] || [ "$accel" = tcg ] || usage "--in-turn takes --accel tcg"
-machine=(-machine "q35${side_cache:+,hmat=on}${slow:+,hmat=on}" -accel "$accel${in_turn:+,thread=single}" -cpu "$model" -m "${memory}M" -nodefaults -display none -no-reboot)
+[ "$accel" = tcg ] || one_thread='' # Real processors do not need it.
+machine=(-machine "q35${side_cache:+,hmat=on}${slow:+,hmat=on}" -accel "$accel${one_thread:+,thread=single}" -cpu "$model" -m "${memory}M" -nodefaults -display none -no-reboot)
 # What is written goes to a temporary file, which QEMU has unlinked.
 [ -z "$root" ] || machine+=(-drive "file=$root,if=virtio,format=raw,snapshot=on,cache=unsafe")
 # 2 ns per instruction: by the guest's clock, processors are as fast as real ones. That clock is slower than real time while they are busy.
@@ -162,7 +166,7 @@ if [ -n "$side_cache" ]; then
     machine+=(-numa "hmat-cache,node-id=0,size=${side_cache}M,level=1,associativity=direct,policy=write-back,line=64")
 fi
 # tsc=reliable: the TSC of an emulated processor is correct, and the clock that the kernel would fall back to is very slow here.
-words="console=ttyS0 panic=-1 oops=panic loglevel=6 mitigations=off tsc=reliable${in_turn:+ lab.in_turn=1} $append"
+words="console=ttyS0 panic=-1 oops=panic loglevel=6 mitigations=off tsc=reliable${one_thread:+ lab.one_thread=1} $append"
 command=(qemu-system-x86_64 "${machine[@]}" -kernel "$image" -initrd "$work/initramfs" -append "$words")
 mkdir -p "$(dirname "$log")"
 : >"$log"

@@ -20,7 +20,7 @@ mkdir -p "$kept"
 # cache. 6.12-cpus has eight processors and does not detect that it is a guest. 6.12-swap has swap (zram), 6.12-tiers a second node
 # without processors, which is slower by its firmware.
 declare -A guests=(
-    [6.1]="--kernel 6.1 --nodes 1 --levels 5 --memory 3072 --append hugepages=8"
+    [6.1]="--kernel 6.1 --nodes 1 --levels 5 --memory 3072 --one-thread --append hugepages=8"
     [6.12]="--kernel 6.12 --nodes 2 --cpus 2 --levels 4 --memory 4096 --append hugepages=8"
     [6.12-cache]="--kernel 6.12 --nodes 2 --cpus 2 --memory 2048 --side-cache 256 --append hugepages=8"
     [6.12-cpus]="--kernel 6.12 --nodes 1 --cpus 8 --memory 2048 --bare --in-turn"
@@ -220,7 +220,7 @@ quick() {
     extra=()
     local items=("isotherm=$isotherm=doctor" "isotherm_sys=$PWD/$sys" "isotherm_host=$PWD/$host" "isotherm_bpf=$PWD/$bpf"
         "contract=$PWD/$contract")
-    run_guest_past_crashes 6.1 180 "${items[@]}"
+    run_guest_past_crashes 6.1 400 "${items[@]}"
 }
 
 # Benches that configure the kernel, by program. One node, so that NUMA balancing takes no part.
@@ -232,31 +232,59 @@ declare -A benches=(
     [bench-tier]="--kernel 6.12 --nodes 1 --cpus 1 --memory 640 --slow 256 --in-turn --skip-idle --limit 3000"
 )
 
+# Benches whose parts run in guests of their own, side by side. Their figures are numbers of instructions, which what runs beside them does
+# not change.
+declare -A parts_of=([bench-cold]="ways loss evict")
+
+run_bench() { # run_bench NAME LOG [ARGUMENT...]: the log has all output of the guest
+    local name=$1 log=$2 program=$PWD/target/release/$1 tool bring=()
+    shift 2
+    if [ "$name" = bench-cold-redis ] && tool=$(command -v redis-server); then bring+=(--bring "$tool"); fi
+    # shellcheck disable=SC2086 # words
+    lab/boot.sh ${benches[$name]} "${bring[@]}" --log "${log%.log}.kernel.log" --bring "$program" --bring "$PWD/target/release/isotherm" \
+        -- lab/suite.sh "$name=$program=$*" 2>&1 | tee "$log" | grep --line-buffered -v '^== ' || return "${PIPESTATUS[0]}"
+}
+
+# Prints the output of parts as that of one bench: the lines that all of them begin with once, and one RESULT.
+join_parts() { # join_parts LOG...
+    awk '/^RESULT / { result = result substr($0, 7); next }
+        /^command:/ { on = 1 }
+        on && !seen[$0]++ { print }
+        /^== / { on = 0 }
+        END { print "RESULT" result }' "$@" | grep -v '^== '
+}
+
 # The result is what the bench prints from its first line to its last. It is written on this machine, because a guest keeps nothing.
 bench() { # bench NAME [ARGUMENT...]
-    local name=$1 log=$kept/$1.log program=$PWD/target/release/$1 status=0
+    local name=$1 log=$kept/$1.log part running=() logs=() status=0
     shift
     [ -n "${benches[$name]:-}" ] || {
         echo "lab: there is no bench $name; benches are: ${!benches[*]}" >&2
         exit 2
     }
     cargo build --release --locked -q -p isotherm -p isotherm-bench --bin isotherm --bin "$name"
-    local tool bring=()
-    if [ "$name" = bench-cold-redis ] && tool=$(command -v redis-server); then bring+=(--bring "$tool"); fi
-    # shellcheck disable=SC2086 # words
-    lab/boot.sh ${benches[$name]} "${bring[@]}" --log "$kept/$name.kernel.log" --bring "$program" --bring "$PWD/target/release/isotherm" \
-        -- lab/suite.sh "$name=$program=$*" 2>&1 | tee "$log" | grep --line-buffered -v '^== ' || status=${PIPESTATUS[0]}
+    if [ $# -gt 0 ] || [ -z "${parts_of[$name]:-}" ]; then
+        run_bench "$name" "$log" "$@" || status=$?
+    else
+        for part in ${parts_of[$name]}; do
+            logs+=("$kept/$name-$part.log")
+            run_bench "$name" "$kept/$name-$part.log" --only "$part" &
+            running+=("$!")
+        done
+        for part in "${running[@]}"; do wait "$part" || status=$?; done
+        join_parts "${logs[@]}" >"$log"
+        grep '^RESULT' "$log"
+    fi
     grep -q '^RESULT ' "$log" || {
         echo "lab: $name printed no result; the whole output is in $log" >&2
         return 1
     }
     # Fewer seeds, or a part of it, would replace the figures of all.
-    [ $# -eq 0 ] || return "$status"
+    if [ $# -gt 0 ] || [ "$status" -ne 0 ]; then return "$status"; fi
     local out
     out=bench/results/$(date -u +%F)
     mkdir -p "$out"
     sed -n '/^command:/,/^RESULT /p' "$log" >"$out/$name.txt"
-    return "$status"
 }
 
 # bash reads the whole file before it runs any of it. A run takes minutes, and this file may be edited meanwhile.

@@ -58,10 +58,10 @@ keep_faults_counted() {
 }
 
 # The same for the tracepoints of workqueues and locks, which are executed all the time. It takes two users, because the kernel also
-# patches code for the second user, but for none after it. Not needed with processors that are executed in turn: none of them executes
-# the code while another patches it.
+# patches code for the second user, but for none after it. Not needed where one thread executes all processors: none of them executes the
+# code while another patches it.
 keep_housekeeping_watched() {
-    ! grep -q 'lab.in_turn=1' /proc/cmdline || return 0
+    ! grep -q 'lab.one_thread=1' /proc/cmdline || return 0
     for watcher in 1 2; do
         "$isotherm" zone-lock -d 2h >/dev/null 2>&1 &
         sleep 2
