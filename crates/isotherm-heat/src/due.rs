@@ -37,6 +37,16 @@ impl<T: Ord> Queue<T> {
         self.0.push(Reverse(entry));
     }
 
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Drops the others, and their room.
+    pub fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
+        self.0.retain(|Reverse(entry)| keep(entry));
+        self.0.shrink_to_fit();
+    }
+
     pub fn peek(&self) -> Option<&T> {
         self.0.peek().map(|Reverse(entry)| entry)
     }

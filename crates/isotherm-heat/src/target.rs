@@ -28,6 +28,7 @@
 //! Times come from the caller. The only randomness is a seeded generator.
 
 mod clears;
+mod first;
 mod known;
 mod moments;
 
@@ -43,7 +44,8 @@ use crate::moment::SOONEST;
 use crate::pmd::{AccessesFound, Flags, MIN_IDLE, Ns, PmdBits, Timing};
 use crate::pmd_heat::PmdHeat;
 use crate::pmd_map::PmdMap;
-use crate::survey::{Rank, STRETCH, Sooner, Survey, choose, cut};
+use crate::survey::{Rank, Sooner, Survey, choose, cut};
+use first::FirstChecks;
 use isotherm_units::PmdNo;
 use moments::{HOT_PERIOD, grid, next_turn};
 
@@ -151,8 +153,7 @@ pub struct Target {
     reads: Reads,
     routine: Queue<(Ns, PmdNo)>,
     urgent: Queue<(Ns, PmdNo)>,
-    /// First checks, by rank and then in random order.
-    first: Queue<(Rank, u32, PmdNo)>,
+    first: FirstChecks,
     survey: Survey,
     /// Huge ranges that are new and belong to the survey. Sorted.
     surveyed: Vec<(PmdNo, Rank)>,
@@ -177,7 +178,7 @@ impl Target {
             reads: Reads::new(),
             routine: Queue::new(),
             urgent: Queue::new(),
-            first: Queue::new(),
+            first: FirstChecks::new(seed),
             survey: Survey::new(),
             surveyed: Vec::new(),
             slowdown: Shares::new(watch.max_slowdown_pct, CREDIT_S, SHARES, now),
@@ -202,6 +203,9 @@ impl Target {
         for pmd in gone {
             self.remove(pmd);
         }
+        let (pmds, waiting) = (&self.pmds, self.unchecked);
+        self.first.drop_stale(waiting, |rank, pmd| pmds.get(pmd).is_some_and(|e| e.timing.rank() == Some(rank)));
+        self.first.begin_listing();
         let mut rng = Rng::new(self.seed ^ fresh.first().map_or(0, |pmd| pmd.0));
         self.surveyed = choose(&fresh, |below| rng.below(below));
         fresh
@@ -287,11 +291,7 @@ impl Target {
             return;
         }
         entry.timing.set_rank(Some(rank));
-        // The others by stretches, since neighbours are cleared in one piece.
-        let drawn_for = if rank == Rank::Rest { pmd.0 / STRETCH as u64 } else { pmd.0 };
-        #[expect(clippy::cast_possible_truncation, reason = "below 2^32")]
-        let order = Rng::new(self.seed ^ drawn_for).below(1 << 32) as u32;
-        self.first.push((rank, order, pmd));
+        self.first.push(rank, pmd);
     }
 
     /// Takes in what the first check of `pmd` has shown once it has lasted long enough, and moves forward what follows from
@@ -488,7 +488,10 @@ impl Target {
 
     /// Notes that `pages` of `pmd` were cleared at `now` together with the whole process, which reaches every page, or every page of a file.
     pub fn process_cleared(&mut self, now: Ns, pmd: PmdNo, pages: Mask) {
-        self.mark_cleared(now, pmd, !pages);
+        // Hugetlb and device memory: such a clear skips it, too, and it would look hot for ever.
+        if self.pmds.get(pmd).is_some_and(|entry| !entry.timing.is(Flags::UNCLEARABLE)) {
+            self.mark_cleared(now, pmd, !pages);
+        }
     }
 
     /// Whether there is more to check for the first time than the budgets allow soon, so that reads are fewer but for the survey's.
@@ -751,6 +754,52 @@ mod tests {
         read(&mut target, now, halves[1]);
         assert_eq!(target.due_reads(now + 100 * S), [] as [PmdNo; 0]);
         assert_eq!(target.due_clears(now + 2 * S, ALL), [PmdNo(1)]);
+    }
+
+    /// A program takes and returns memory faster than all of it can be checked.
+    #[test]
+    fn what_stays_is_checked_although_new_memory_comes_faster_than_checks() {
+        const S: Ns = 1_000_000_000;
+        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: 60 * S }, 1);
+        let stays = 0..64;
+        for listing in 0..20 {
+            let now = listing * 6 * S;
+            // Always the same two places, by turns.
+            let comes = 10_000 + listing % 2 * 10_000;
+            let listed: Vec<PmdNo> = stays.clone().chain(comes..comes + 2000).map(PmdNo).collect();
+            for pmd in target.refit(&listed) {
+                target.read(now, pmd, PmdBits::Pages { young: Mask::ALL, present: Mask::ALL });
+            }
+            let mut left = 1000;
+            for tenth in 0..50 {
+                let at = now + tenth * S / 10;
+                for pmd in target.due_clears(at, ClearQuota { urgent: 0, first: left, routine: 0 }) {
+                    target.cleared(at, pmd, Mask::NONE);
+                    left -= 1;
+                }
+            }
+            assert!(left < 100, "there is work for all that is allowed, {left}");
+            assert!(target.first.len() <= 2 * 2064 + 4096 + 4000, "stale ones do not pile up: {}", target.first.len());
+        }
+        let waits = |pmd: &u64| !target.pmds.get(PmdNo(*pmd)).unwrap().timing.is(Flags::CHECKED);
+        assert_eq!(stays.filter(waits).collect::<Vec<_>>(), [] as [u64; 0], "after two minutes");
+    }
+
+    #[test]
+    fn what_nothing_can_clear_is_not_cleared_with_the_whole_process_either() {
+        const S: Ns = 1_000_000_000;
+        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: S }, 1);
+        let read = |target: &mut Target, now| target.read(now, PmdNo(1), PmdBits::Huge { young: true });
+        read(&mut target, 0);
+        assert_eq!(target.due_clears(0, ALL), [PmdNo(1)]);
+        target.refused(PmdNo(1));
+        target.process_cleared(S, PmdNo(1), Mask::ALL);
+        assert_eq!(
+            target.due_reads(60 * S),
+            [] as [PmdNo; 0],
+            "hugetlb would be found accessed after 10 ms, each time"
+        );
+        assert!(!target.has_cleared(PmdNo(1)));
     }
 
     #[test]

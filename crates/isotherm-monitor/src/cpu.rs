@@ -167,7 +167,8 @@ impl CpuBudget {
             };
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and bounded")]
             let quota = (tokens / self.clear_ns_per_pmd).min(1e6) as usize;
-            quota
+            // One at least, with any of the budget left: a huge range may cost more than can be saved up, or seem to.
+            if tokens > 0.0 { quota.max(1) } else { quota }
         });
         ClearQuota { urgent, first, routine }
     }
@@ -191,11 +192,13 @@ impl CpuBudget {
         let share = if class == Class::Urgent { SHARES[0] } else { 1.0 };
         let saved_up = self.shares.share() * share * SAVED_UP_S * 1e9;
         let (whole, own) = (self.shares.whole_ns(now), self.shares.own_ns(class, now));
+        let own_capacity = self.shares.own_capacity_ns(class);
         // While the budget is overspent, a class waits for half of what it can save up of its share.
         if whole < 0.0 || self.has_own_only(class) {
-            own >= self.shares.own_capacity_ns(class) / 2.0
+            own >= own_capacity / 2.0
         } else {
-            whole >= saved_up
+            // Or for all of that. Where unexpected accesses take what comes in, the whole is never saved up.
+            whole >= saved_up || own >= own_capacity
         }
     }
 
@@ -340,11 +343,34 @@ mod tests {
     fn first_and_routine_checks_are_saved_up_and_urgent_ones_are_not() {
         let mut budget = CpuBudget::new(1.0, (0, 0), 0);
         budget.note_unchecked(1, 0);
-        // Of the 120 ms, 5 are left.
+        // Of the 120 ms, 5 are left, and nothing was saved up of a share.
         budget.charge(115 * MS);
         assert_eq!(quota(&mut budget, 0), ClearQuota { urgent: 142, first: 0, routine: 0 });
         // At 7.5 ms a second, since more was spent than granted.
         assert_eq!(quota(&mut budget, S / 2), ClearQuota::each(250));
+    }
+
+    /// Twenty GiB of idle memory are accessed at a rate that takes all that comes in.
+    #[test]
+    fn what_was_not_used_of_a_share_is_there_although_the_whole_is_never_saved_up() {
+        let mut budget = CpuBudget::new(1.0, (0, 0), 0);
+        budget.note_unchecked(1, 0);
+        quota(&mut budget, 10 * S);
+        // Of the 120 ms, 5 are left. First checks have 7.5 ms of their share, or 214 times 35 us. That of routine checks is full, too.
+        budget.charge(115 * MS);
+        assert_eq!(quota(&mut budget, 10 * S), ClearQuota { urgent: 142, first: 214, routine: 142 });
+    }
+
+    #[test]
+    fn one_is_cleared_of_what_is_there_however_dear_it_is() {
+        let mut budget = CpuBudget::new(0.1, (0, 0), 0);
+        budget.note_unchecked(1, 0);
+        // 15 ms each, and 12 ms are all that can be saved up.
+        (0..100).for_each(|_| budget.cleared([0, 3, 0], 3 * 15 * MS));
+        assert_eq!(quota(&mut budget, 100 * S).first, 1);
+        budget.charge(15 * MS);
+        budget.cleared([0, 1, 0], 15 * MS);
+        assert_eq!(quota(&mut budget, 100 * S).first, 0, "in debt");
     }
 
     #[test]

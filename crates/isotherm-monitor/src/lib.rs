@@ -82,7 +82,8 @@ pub struct Monitor<C: Clock> {
     cgroups: CgroupReader,
     cpu: CpuBudget,
     spent: Spent,
-    turn: usize,
+    /// The process whose turn was the first in which anything was cleared, last time.
+    served_first: u32,
     /// When free memory is given back.
     next_give_back: Ns,
     ended: Ended,
@@ -126,7 +127,7 @@ impl<C: Clock> Monitor<C> {
             cgroups: CgroupReader::default(),
             cpu,
             spent: Spent::default(),
-            turn: 0,
+            served_first: 0,
             next_give_back: now,
             ended: Ended::default(),
             ever_watched: false,

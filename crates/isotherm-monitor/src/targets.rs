@@ -4,7 +4,7 @@
 use crate::watched::TargetMonitor;
 use crate::{Error, FIRST_PICTURE, Mode, Monitor};
 use isotherm_heat::source::{SourceErrorKind, SourceResult};
-use isotherm_heat::track::{Allotment, Turn};
+use isotherm_heat::track::{Allotment, Room, Turn};
 use isotherm_heat::{Clock, Ns, TargetId};
 use isotherm_sys::proc::Identity;
 
@@ -16,6 +16,8 @@ const TRY_AGAIN: Ns = 10_000_000;
 const MIN_ATTACHED: usize = 16;
 /// New processes in a listing up to which their first reads do not delay the next.
 const MAX_NEW_UNCOUNTED: usize = 4;
+/// What is watched whole may grow to this many times the size at which a new target is sampled.
+const GROWN: usize = 2;
 /// Minimum regions of a sampled target, however small its part of all that is sampled.
 const MIN_REGIONS: usize = 16;
 
@@ -24,15 +26,24 @@ const MIN_REGIONS: usize = 16;
 struct Known {
     whole_pmds: usize,
     sampled: usize,
+    sampled_pmds: usize,
 }
 
 impl Known {
     fn with(self, one: Known) -> Known {
-        Known { whole_pmds: self.whole_pmds + one.whole_pmds, sampled: self.sampled + one.sampled }
+        Known {
+            whole_pmds: self.whole_pmds + one.whole_pmds,
+            sampled: self.sampled + one.sampled,
+            sampled_pmds: self.sampled_pmds + one.sampled_pmds,
+        }
     }
 
     fn without(self, one: Known) -> Known {
-        Known { whole_pmds: self.whole_pmds - one.whole_pmds, sampled: self.sampled - one.sampled }
+        Known {
+            whole_pmds: self.whole_pmds - one.whole_pmds,
+            sampled: self.sampled - one.sampled,
+            sampled_pmds: self.sampled_pmds - one.sampled_pmds,
+        }
     }
 }
 
@@ -124,22 +135,26 @@ impl<C: Clock> Monitor<C> {
     fn known(&self, pid: u32) -> Known {
         let of = |w: &TargetMonitor| {
             let extent = w.extent();
-            Known { whole_pmds: extent.whole_pmds, sampled: usize::from(extent.sampled.is_some()) }
+            let sampled_pmds = usize::try_from(w.sampled_pmds()).unwrap_or(usize::MAX);
+            Known { whole_pmds: extent.whole_pmds, sampled: usize::from(extent.sampled.is_some()), sampled_pmds }
         };
         self.watched.get(&pid).filter(|w| !w.exited).map_or(Known::default(), of)
     }
 
-    /// How many huge ranges a process may have to be watched whole, in addition to the others that are; none if another is
-    /// sampled.
-    fn room_for_whole(&self, others: Known) -> usize {
-        match self.settings.mode {
-            Mode::Whole => usize::MAX,
-            // All or nothing: first checks of whole targets would starve next to samples, and samples next to later
-            // checks.
-            Mode::Auto if others.sampled == 0 => {
-                self.cpu.first_checks_in(FIRST_PICTURE).saturating_sub(others.whole_pmds)
-            }
-            Mode::Sampled | Mode::Auto => 0,
+    /// How many huge ranges a process may have to be watched whole, in addition to the others that are.
+    fn room_for_whole(&self, others: Known) -> Room {
+        let all = match self.settings.mode {
+            Mode::Whole => return Room::UNLIMITED,
+            Mode::Sampled => return Room::NONE,
+            Mode::Auto => self.cpu.first_checks_in(FIRST_PICTURE),
+        };
+        let new = all.saturating_sub(others.whole_pmds);
+        Room {
+            // All or nothing: first checks of whole targets would starve next to samples, and samples next to later checks.
+            new: if others.sampled == 0 { new } else { 0 },
+            grown: all.saturating_mul(GROWN).saturating_sub(others.whole_pmds),
+            // Only where all others that are sampled can be, too.
+            again: new.saturating_sub(others.sampled_pmds),
         }
     }
 
@@ -167,7 +182,7 @@ impl<C: Clock> Monitor<C> {
     }
 
     /// Starts to watch a process; returns the error if it cannot be watched.
-    fn attach(&mut self, pid: u32, now: Ns, room: usize) -> Option<Error> {
+    fn attach(&mut self, pid: u32, now: Ns, room: Room) -> Option<Error> {
         match self.try_attach(pid, now, room) {
             Ok((mut watched, of_source)) => {
                 // The first read of everything happens once and does not count as bookkeeping.
@@ -187,7 +202,7 @@ impl<C: Clock> Monitor<C> {
     }
 
     /// The process, and its cgroup if only the source knows it.
-    fn try_attach(&mut self, pid: u32, now: Ns, room: usize) -> Result<(TargetMonitor, Option<String>), Error> {
+    fn try_attach(&mut self, pid: u32, now: Ns, room: Room) -> Result<(TargetMonitor, Option<String>), Error> {
         let mut attached = self.source.0.attach(pid)?;
         let (id, cgroup) = (attached.id, attached.cgroup.take());
         self.admit(id)?;

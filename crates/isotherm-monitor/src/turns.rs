@@ -39,21 +39,26 @@ impl<C: Clock> Monitor<C> {
     /// Clears what is due, as far as the budgets allow. Targets take turns, a batch each. Costs O(targets), at most
     /// once more per [`READ_AHEAD`], and the clears and reads themselves.
     pub(crate) fn clear_due(&mut self) {
-        // The target that was first last time is last this time, so that the lowest pids do not use up a small budget.
         let mut targets = self.alive();
         targets.retain(|pid| self.watched[pid].tracker.is_cleared());
         let regions_each = self.regions_each();
         self.cpu.begin_clears(self.clock.now());
-        self.turn = self.turn.wrapping_add(1);
-        let first = self.turn % targets.len().max(1);
+        // After the one that was served first last time. It may have used up a small budget: to begin at the next place with each tick would
+        // serve the same one again and again, in proportion to how many idle ones are before it.
+        let first = targets.partition_point(|pid| *pid <= self.served_first);
         targets.rotate_left(first);
+        let mut is_first = true;
         // Kept here: to ask all targets after each of them would take quadratic time.
         let (mut next_read, mut read_at) = (self.next_read(), self.clock.now());
         while !targets.is_empty() {
             let mut busy = Vec::new();
             for pid in targets {
-                if self.clear_turn(pid, regions_each) {
+                let (cleared, has_more) = self.clear_turn(pid, regions_each);
+                if has_more {
                     busy.push(pid);
+                }
+                if cleared > 0 && std::mem::take(&mut is_first) {
+                    self.served_first = pid;
                 }
                 // Reads that fall due during many clears must not wait for the last of them.
                 let of_target = self.watched.get(&pid).filter(|w| !w.exited).and_then(TargetMonitor::next_read);
@@ -68,11 +73,15 @@ impl<C: Clock> Monitor<C> {
         }
     }
 
-    /// One target's turn to clear. Returns whether it may have more to clear at once.
-    fn clear_turn(&mut self, pid: u32, regions_each: f64) -> bool {
-        let began = self.charge_cpu();
+    /// One target's turn to clear. Returns how many huge ranges were, and whether it may have more to clear at once.
+    fn clear_turn(&mut self, pid: u32, regions_each: f64) -> (usize, bool) {
         let now = self.clock.now();
         let quota = self.cpu.quota(now);
+        if quota.has_planned() {
+            // It reads all of the process, and may clear millions of pages: no part of what clearing a huge range costs.
+            self.step(pid, now, |w, turn| w.tracker.clear_process(turn));
+        }
+        let began = self.charge_cpu();
         let before = self.spent.by_class;
         let mut cleared = 0;
         self.step(pid, now, |w, turn| {
@@ -83,7 +92,7 @@ impl<C: Clock> Monitor<C> {
         let took = self.charge_cpu().saturating_sub(began);
         let by_class = std::array::from_fn(|class| self.spent.by_class[class] - before[class]);
         self.cpu.cleared(by_class, took);
-        cleared > 1 && quota.has_planned()
+        (cleared, cleared > 1 && quota.has_planned())
     }
 
     /// The average number of regions per sampled target.

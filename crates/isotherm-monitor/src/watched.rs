@@ -3,7 +3,7 @@
 use crate::Settings;
 use crate::swapped::Swapped;
 use isotherm_heat::source::{Attached, Description, SourceResult};
-use isotherm_heat::track::{self, Extent, Tracker, Tracking, Turn};
+use isotherm_heat::track::{self, Extent, Room, Tracker, Tracking, Turn};
 use isotherm_heat::{Mapping, Ns, PastRegion, RETOUCH_NS, Sampling, Since, Summary, Tally, TargetId};
 use isotherm_sys::proc;
 use std::sync::Arc;
@@ -71,16 +71,16 @@ impl TargetMonitor {
         }
     }
 
-    /// Reads the current layout, and the huge ranges not seen before. A target of more than `whole` huge ranges is sampled.
-    pub fn refit(&mut self, whole: usize, turn: &mut Turn<'_>) -> SourceResult<()> {
+    /// Reads the current layout, and the huge ranges not seen before. A target with more than there is room for is sampled.
+    pub fn refit(&mut self, room: Room, turn: &mut Turn<'_>) -> SourceResult<()> {
         let mut layout = turn.source.layout(turn.pid)?;
         self.mappings = std::mem::take(&mut layout.mappings);
         // Once seen it stays so: between two runs of a guest its memory stays as the guest left it.
         self.runs_guest |= proc::maps_guest(self.mappings.iter().map(|m| &*m.name));
-        if let Some(other) = self.tracker.outgrown(layout.pmds.len(), whole, turn.now) {
+        if let Some(other) = self.tracker.outgrown(layout.pmds.len(), room, turn.now) {
             self.before = self.tally();
             self.tracker = other;
-            // Its pages are no longer known one by one.
+            // Its pages are no longer known one by one, or not yet.
             self.forget_shared();
         }
         self.tracker.refit(layout, turn)

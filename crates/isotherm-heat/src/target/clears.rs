@@ -68,7 +68,7 @@ impl Target {
     }
 
     fn pop_first(&mut self, now: Ns) -> Option<(Rank, PmdNo)> {
-        while let Some(&(rank, _, pmd)) = self.first.peek() {
+        while let Some((rank, pmd)) = self.first.peek() {
             if self.survey.defers(now, rank) {
                 return None;
             }

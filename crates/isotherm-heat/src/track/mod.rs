@@ -22,7 +22,7 @@ mod reports;
 mod sampled;
 mod tracker;
 
-pub use tracker::{Allotment, CLEAR_BATCH, ClearQuota, Extent, SampledExtent, Spent, Tracker, Tracking, Turn};
+pub use tracker::{Allotment, CLEAR_BATCH, ClearQuota, Extent, Room, SampledExtent, Spent, Tracker, Tracking, Turn};
 
 use crate::source::{Accesses, Description};
 use crate::{Granularity, Ns, ReportedTarget};

@@ -3,7 +3,7 @@
 
 use super::process_clears::ProcessClears;
 use super::sampled::SampledTracker;
-use super::tracker::{Allotment, ClearQuota, Extent, Tracker, Tracking, Turn};
+use super::tracker::{Allotment, ClearQuota, Extent, Room, Tracker, Tracking, Turn};
 use crate::idle;
 use crate::source::{Cleared, ClearedProcess, Layout, SourceResult};
 use crate::view::Since;
@@ -13,8 +13,6 @@ use crate::{
 };
 use isotherm_units::PmdNo;
 
-/// A target monitored as a whole may grow to this many times the size at which a new target is sampled.
-const GROWN: usize = 2;
 /// The background-scan period until the monitor sets one.
 const FIRST_SCAN_PERIOD: Ns = 1_000_000_000;
 
@@ -112,31 +110,6 @@ impl PageTracker {
         self.clear(&ready, turn)
     }
 
-    /// Clears the whole process if enough of it cannot be reached otherwise and enough time has passed.
-    fn clear_stuck(&mut self, turn: &mut Turn<'_>) -> SourceResult<()> {
-        if !self.process_clears.is_due(turn.now) {
-            return Ok(());
-        }
-        let stuck = self.target.stuck_pmds();
-        if stuck.is_empty() {
-            return Ok(());
-        }
-        let pages = self.target.uncleared_in(&stuck);
-        if !ProcessClears::is_worth(pages, self.target.resident()) {
-            return Ok(());
-        }
-        // Reads everything, not only the stuck huge ranges: accesses that were not read are lost with the bits.
-        let all = self.target.all_pmds();
-        if self.read(&all, turn)? < all.len() {
-            return Ok(());
-        }
-        let pid = turn.pid;
-        let cleared = turn.pages()?.clear_process(pid, &stuck, &all)?;
-        turn.spent.held(cleared.clear.stall_ns);
-        self.process_cleared(&cleared, pages);
-        Ok(())
-    }
-
     /// Takes in a clear of the whole process for `pages` stuck pages, and sets when the next one may come.
     fn process_cleared(&mut self, cleared: &ClearedProcess, pages: u64) {
         let clear = cleared.clear;
@@ -159,9 +132,8 @@ impl Tracker for PageTracker {
         self.read(&fresh, turn).map(drop)
     }
 
-    fn outgrown(&mut self, pmds: usize, whole: usize, now: Ns) -> Option<Box<dyn Tracker>> {
-        // A target that is monitored as a whole already has some room to grow.
-        let most = if self.target.is_empty() { whole } else { whole.saturating_mul(GROWN) };
+    fn outgrown(&mut self, pmds: usize, room: Room, now: Ns) -> Option<Box<dyn Tracker>> {
+        let most = if self.target.is_empty() { room.new } else { room.grown };
         (pmds > most).then(|| {
             let sampled = SampledTracker::new(now, self.tracking, self.beside.take());
             Box::new(sampled) as Box<dyn Tracker>
@@ -189,10 +161,31 @@ impl Tracker for PageTracker {
         true
     }
 
-    fn clear_due(&mut self, quota: ClearQuota, turn: &mut Turn<'_>) -> SourceResult<usize> {
-        if quota.has_planned() {
-            self.clear_stuck(turn)?;
+    fn clear_process(&mut self, turn: &mut Turn<'_>) -> SourceResult<()> {
+        if !self.process_clears.is_due(turn.now) {
+            return Ok(());
         }
+        let stuck = self.target.stuck_pmds();
+        if stuck.is_empty() {
+            return Ok(());
+        }
+        let pages = self.target.uncleared_in(&stuck);
+        if !ProcessClears::is_worth(pages, self.target.resident()) {
+            return Ok(());
+        }
+        // Reads everything, not only the stuck huge ranges: accesses that were not read are lost with the bits.
+        let all = self.target.all_pmds();
+        if self.read(&all, turn)? < all.len() {
+            return Ok(());
+        }
+        let pid = turn.pid;
+        let cleared = turn.pages()?.clear_process(pid, &stuck, &all)?;
+        turn.spent.held(cleared.clear.stall_ns);
+        self.process_cleared(&cleared, pages);
+        Ok(())
+    }
+
+    fn clear_due(&mut self, quota: ClearQuota, turn: &mut Turn<'_>) -> SourceResult<usize> {
         self.clear_pmds(quota, turn)
     }
 

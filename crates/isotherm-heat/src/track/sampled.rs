@@ -1,8 +1,9 @@
 //! Checks of single huge ranges, for targets too large to check each huge range in good time. Now and then it clears the whole
 //! process, for pages that nothing else reaches.
 
+use super::pages::PageTracker;
 use super::process_clears::ProcessClears;
-use super::tracker::{Allotment, CLEAR_BATCH, ClearQuota, Extent, SampledExtent, Tracker, Tracking, Turn};
+use super::tracker::{Allotment, CLEAR_BATCH, ClearQuota, Extent, Room, SampledExtent, Tracker, Tracking, Turn};
 use crate::sampled::DECIDED_AFTER;
 use crate::source::{Cleared, Layout, SourceResult};
 use crate::view::Since;
@@ -12,22 +13,66 @@ use crate::{Class, Granularity, Ns, ReportedTarget, SampledTarget, Summary, Tall
 /// faults of the target wait for half a second. A source that has another way has a limit of its own.
 const MAX_STUCK_PAGES: u64 = 10 << 20;
 
+/// A target that could be watched whole for this long is. Then all is measured anew, so not for a moment.
+const WHOLE_AGAIN: Ns = 30_000_000_000;
+
 /// A target of which samples are checked.
 #[derive(Debug)]
 pub(super) struct SampledTracker {
     target: SampledTarget,
     beside: Option<Box<ReportedTarget>>,
+    tracking: Tracking,
     process_clears: ProcessClears,
+    /// Since when it could be watched whole.
+    fits_since: Option<Ns>,
 }
 
 impl SampledTracker {
     pub fn new(now: Ns, tracking: Tracking, beside: Option<Box<ReportedTarget>>) -> SampledTracker {
         let target = SampledTarget::new(now, tracking.sampling, tracking.seed);
-        SampledTracker { target, beside, process_clears: ProcessClears::new(now) }
+        SampledTracker { target, beside, tracking, process_clears: ProcessClears::new(now), fits_since: None }
+    }
+}
+
+impl Tracker for SampledTracker {
+    fn granularity(&self) -> Granularity {
+        Granularity::Region
     }
 
-    /// Clears the whole process if enough of it cannot be reached otherwise and enough time has passed.
-    fn clear_stuck(&mut self, turn: &mut Turn<'_>) -> SourceResult<()> {
+    fn refit(&mut self, layout: Layout, _: &mut Turn<'_>) -> SourceResult<()> {
+        self.target.refit(&layout.pmds);
+        Ok(())
+    }
+
+    fn outgrown(&mut self, pmds: usize, room: Room, now: Ns) -> Option<Box<dyn Tracker>> {
+        if pmds > room.again {
+            self.fits_since = None;
+            return None;
+        }
+        let since = *self.fits_since.get_or_insert(now);
+        (room.again > 0 && now >= since + WHOLE_AGAIN)
+            .then(|| Box::new(PageTracker::new(now, self.tracking, self.beside.take())) as Box<dyn Tracker>)
+    }
+
+    fn read_due(&mut self, turn: &mut Turn<'_>) -> SourceResult<()> {
+        let target = &mut self.target;
+        let due = target.due_reads(turn.now);
+        let read = turn.read(&due, &mut |at, pmd, bits| match bits {
+            Some(bits) => target.read(at, pmd, bits),
+            None => target.postpone(at, pmd),
+        });
+        read.map(drop)
+    }
+
+    fn next_read(&self) -> Option<Ns> {
+        self.target.next_read()
+    }
+
+    fn is_cleared(&self) -> bool {
+        true
+    }
+
+    fn clear_process(&mut self, turn: &mut Turn<'_>) -> SourceResult<()> {
         if !self.target.has_paid() || !self.process_clears.is_due(turn.now) {
             return Ok(());
         }
@@ -52,42 +97,12 @@ impl SampledTracker {
         self.process_clears.cleared(&cleared, DECIDED_AFTER);
         Ok(())
     }
-}
-
-impl Tracker for SampledTracker {
-    fn granularity(&self) -> Granularity {
-        Granularity::Region
-    }
-
-    fn refit(&mut self, layout: Layout, _: &mut Turn<'_>) -> SourceResult<()> {
-        self.target.refit(&layout.pmds);
-        Ok(())
-    }
-
-    fn read_due(&mut self, turn: &mut Turn<'_>) -> SourceResult<()> {
-        let target = &mut self.target;
-        let due = target.due_reads(turn.now);
-        let read = turn.read(&due, &mut |at, pmd, bits| match bits {
-            Some(bits) => target.read(at, pmd, bits),
-            None => target.postpone(at, pmd),
-        });
-        read.map(drop)
-    }
-
-    fn next_read(&self) -> Option<Ns> {
-        self.target.next_read()
-    }
-
-    fn is_cleared(&self) -> bool {
-        true
-    }
 
     fn clear_due(&mut self, quota: ClearQuota, turn: &mut Turn<'_>) -> SourceResult<usize> {
         // Any access may be unexpected here, so no huge range is urgent, and every check is like a first one.
         if quota.first == 0 {
             return Ok(0);
         }
-        self.clear_stuck(turn)?;
         let (target, pid) = (&mut self.target, turn.pid);
         let due = target.due_clears(turn.now, quota.first.min(CLEAR_BATCH));
         if due.is_empty() {

@@ -90,6 +90,7 @@ impl Process {
             let mut turn = Turn { source: self, pid: PID, now, spent: &mut spent };
             tracker.read_due(&mut turn).unwrap();
             if now.is_multiple_of(200 * MS) {
+                tracker.clear_process(&mut turn).unwrap();
                 tracker.clear_due(ClearQuota::each(batch), &mut turn).unwrap();
             }
             self.now += STEP;

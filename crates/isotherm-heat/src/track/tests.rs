@@ -5,8 +5,8 @@ use super::sampled::SampledTracker;
 use super::tracker::*;
 use crate::moment::Moment;
 use crate::source::{
-    AccessSource, Accesses, Attached, BitsSink, Cleared, ClearedProcess, ClearedSink, Description, Layout, PageSource,
-    Progress, SourceError, SourceErrorKind, SourceResult,
+    AccessSource, Accesses, Attached, BitsSink, Clear, Cleared, ClearedProcess, ClearedSink, Description, Layout,
+    PageSource, Progress, SourceError, SourceErrorKind, SourceResult,
 };
 use crate::{Granularity, Mask, Ns, PmdBits, ReportedTarget, Sampling, Silence};
 use isotherm_units::PmdNo;
@@ -38,12 +38,16 @@ struct Partial {
     /// The huge ranges that the last call of each kind was about; taken by the test.
     read: Vec<PmdNo>,
     cleared: Vec<PmdNo>,
+    /// What a clear of a huge range leaves, and how often the whole process was cleared.
+    stuck: Mask,
+    processes: usize,
 }
 
 impl Partial {
     fn new() -> Partial {
         let (reads, clears) = (Comes::ToTheEnd, Comes::ToTheEnd);
-        Partial { now: 0, young: Mask::ALL, reads, clears, read: Vec::new(), cleared: Vec::new() }
+        let (read, cleared) = (Vec::new(), Vec::new());
+        Partial { now: 0, young: Mask::ALL, reads, clears, read, cleared, stuck: Mask::NONE, processes: 0 }
     }
 
     /// One step of a tracker at `now`, with what it cost.
@@ -102,15 +106,17 @@ impl PageSource for Partial {
     }
 
     fn clear(&mut self, _: u32, pmds: &[PmdNo], sink: &mut ClearedSink<'_>) -> SourceResult<Progress> {
-        let (now, cleared) = (self.now, &mut self.cleared);
+        let (now, cleared, stuck) = (self.now, &mut self.cleared, self.stuck);
         answer(self.clears, pmds, |pmd| {
             cleared.push(pmd);
-            sink(now, pmd, Cleared::Except(Mask::NONE));
+            sink(now, pmd, Cleared::Except(stuck));
         })
     }
 
-    fn clear_process(&mut self, _: u32, _: &[PmdNo], _: &[PmdNo]) -> SourceResult<ClearedProcess> {
-        unreachable!("no page is stuck")
+    fn clear_process(&mut self, _: u32, _: &[PmdNo], all: &[PmdNo]) -> SourceResult<ClearedProcess> {
+        self.processes += 1;
+        let clear = Clear { at: self.now, ..Clear::default() };
+        Ok(ClearedProcess { clear, pmds: all.to_vec(), ..ClearedProcess::default() })
     }
 }
 
@@ -142,6 +148,19 @@ fn four_cleared_pages(source: &mut Partial) -> PageTracker {
     assert_eq!((cleared.unwrap(), spent.pmds_cleared, source.asked()), (4, 4, vec![]), "nothing is lost by a clear");
     assert_eq!(tracker.next_read(), planned(S + 10 * MS));
     tracker
+}
+
+/// The caller takes what a huge range costs from how long [`Tracker::clear_due`] takes.
+#[test]
+fn a_whole_process_is_cleared_by_a_step_of_its_own() {
+    let mut source = Partial { stuck: Mask::ALL, ..Partial::new() };
+    let mut tracker = four_pages(&mut source);
+    for s in 1..5 {
+        source.step(s * S, |turn| tracker.clear_due(ClearQuota::each(CLEAR_BATCH), turn)).0.unwrap();
+    }
+    assert_eq!((source.cleared.len(), source.processes), (4, 0));
+    source.step(5 * S, |turn| tracker.clear_process(turn)).0.unwrap();
+    assert_eq!(source.processes, 1);
 }
 
 #[test]
@@ -247,17 +266,39 @@ fn samples_whose_read_was_cut_short_are_read_again_ten_ms_later() {
 }
 
 #[test]
-fn pages_are_outgrown_beyond_what_may_be_checked_and_twice_that_once_they_are_known() {
+fn pages_are_outgrown_beyond_what_may_be_checked_and_beyond_more_once_they_are_known() {
+    let room = Room { new: 64, grown: 128, again: 48 };
     let mut source = Partial::new();
     let mut begun = PageTracker::new(0, TRACKING, Some(Box::new(ReportedTarget::new(0, Silence::Cold))));
-    assert!(begun.outgrown(64, 64, 0).is_none(), "exactly whole");
-    let sampled = begun.outgrown(65, 64, 0).expect("more than that from the start");
+    assert!(begun.outgrown(64, room, 0).is_none(), "exactly whole");
+    let sampled = begun.outgrown(65, room, 0).expect("more than that from the start");
     assert_eq!((sampled.granularity(), sampled.has_reports()), (Granularity::Region, true), "reports go on");
     let mut known = four_pages(&mut source);
-    assert!(known.outgrown(65, 64, 0).is_none() && known.outgrown(128, 64, 0).is_none(), "exactly twice whole");
-    let mut sampled = known.outgrown(129, 64, 0).expect("more than twice");
+    assert!(
+        known.outgrown(65, room, 0).is_none() && known.outgrown(128, room, 0).is_none(),
+        "exactly what it may grow to"
+    );
+    let sampled = known.outgrown(129, room, 0).expect("more than that");
     assert_eq!((sampled.granularity(), sampled.has_reports()), (Granularity::Region, false));
-    assert!(sampled.outgrown(usize::MAX, 1, 0).is_none() && known.outgrown(usize::MAX, usize::MAX, 0).is_none());
+    assert!(known.outgrown(usize::MAX, Room::UNLIMITED, 0).is_none());
+}
+
+#[test]
+fn a_sampled_target_that_could_be_watched_whole_for_a_while_is() {
+    const S: Ns = 1_000 * MS;
+    let room = Room { new: 64, grown: 128, again: 48 };
+    let mut begun = PageTracker::new(0, TRACKING, Some(Box::new(ReportedTarget::new(0, Silence::Cold))));
+    let mut sampled = begun.outgrown(65, room, 0).expect("more than may be checked");
+    assert!(sampled.outgrown(48, room, S).is_none() && sampled.outgrown(48, room, 30 * S).is_none(), "29 s");
+    assert!(
+        sampled.outgrown(49, room, 31 * S).is_none() && sampled.outgrown(48, room, 32 * S).is_none(),
+        "it begins anew"
+    );
+    assert!(sampled.outgrown(48, room, 61 * S).is_none());
+    let whole = sampled.outgrown(48, room, 62 * S).expect("after 30 s");
+    assert_eq!((whole.granularity(), whole.has_reports()), (Granularity::Page, true), "reports go on");
+    let mut wanted = begun.outgrown(1, Room::NONE, 0).expect("as asked for");
+    assert!((0..200).all(|s| wanted.outgrown(0, Room::NONE, s * S).is_none()), "and stays so, even without memory");
 }
 
 #[test]

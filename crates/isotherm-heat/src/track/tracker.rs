@@ -212,6 +212,25 @@ impl Turn<'_> {
     }
 }
 
+/// How many huge ranges a target may have to be watched whole, beside all others. It depends on how it is watched now: what is known of
+/// its pages is lost when it is sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// If it is new.
+    pub new: usize,
+    /// If it is watched whole. What others do is no reason to sample it: a child that is forked for a minute has as much memory again.
+    pub grown: usize,
+    /// If it is sampled. It is watched whole once it has had no more than this for a while.
+    pub again: usize,
+}
+
+impl Room {
+    /// As many as there are.
+    pub const UNLIMITED: Room = Room { new: usize::MAX, grown: usize::MAX, again: usize::MAX };
+    /// Nothing is watched whole.
+    pub const NONE: Room = Room { new: 0, grown: 0, again: 0 };
+}
+
 /// What is stored for one target.
 ///
 /// An error of a step comes from the source. What was due then is due again, soon or at the next run.
@@ -222,9 +241,8 @@ pub trait Tracker: std::fmt::Debug {
     /// Takes in what is populated now, and reads what was not seen before. The caller handles mappings.
     fn refit(&mut self, layout: Layout, turn: &mut Turn<'_>) -> SourceResult<()>;
 
-    /// Another tracker to replace this one, if the target has outgrown it: `pmds` are populated, and `whole` of them
-    /// may all be checked.
-    fn outgrown(&mut self, _pmds: usize, _whole: usize, _now: Ns) -> Option<Box<dyn Tracker>> {
+    /// Another tracker to replace this one, if the target has outgrown it, or fits another again: `pmds` are populated.
+    fn outgrown(&mut self, _pmds: usize, _room: Room, _now: Ns) -> Option<Box<dyn Tracker>> {
         None
     }
 
@@ -242,6 +260,11 @@ pub trait Tracker: std::fmt::Debug {
 
     /// Whether anything is ever cleared here. False if the source clears what it samples, or needs no bits.
     fn is_cleared(&self) -> bool;
+
+    /// Clears the whole process if enough of it cannot be reached otherwise and enough time has passed.
+    fn clear_process(&mut self, _turn: &mut Turn<'_>) -> SourceResult<()> {
+        Ok(())
+    }
 
     /// Clears huge ranges that are due, up to `quota`. Returns how many.
     fn clear_due(&mut self, _quota: ClearQuota, _turn: &mut Turn<'_>) -> SourceResult<usize> {

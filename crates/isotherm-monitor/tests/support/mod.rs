@@ -12,14 +12,14 @@ pub struct MadeUp<P> {
     pub pages: P,
     pub accesses: Accesses,
     pub reports: Option<Box<dyn ReportSource>>,
-    /// Huge ranges of each process, in one mapping.
-    pub pmds: u64,
+    /// Huge ranges of a process now, in one mapping.
+    pub pmds: Box<dyn Fn(u32) -> u64>,
 }
 
 impl<P> MadeUp<P> {
     /// Without reports.
     pub fn of(pages: P, pmds: u64) -> MadeUp<P> {
-        MadeUp { pages, accesses: Accesses::None, reports: None, pmds }
+        MadeUp { pages, accesses: Accesses::None, reports: None, pmds: Box::new(move |_| pmds) }
     }
 }
 
@@ -35,10 +35,11 @@ impl<P: PageSource> AccessSource for MadeUp<P> {
 
     fn detach(&mut self, _: u32) {}
 
-    fn layout(&mut self, _: u32) -> SourceResult<Layout> {
-        let range = AddrRange::new(PmdNo(1000).addr(), PmdNo(1000 + self.pmds).addr());
+    fn layout(&mut self, pid: u32) -> SourceResult<Layout> {
+        let end = 1000 + (self.pmds)(pid);
+        let range = AddrRange::new(PmdNo(1000).addr(), PmdNo(end).addr());
         let mappings = vec![Mapping { range, name: String::new(), perms: Perms::UNKNOWN }];
-        Ok(Layout { pmds: (1000..1000 + self.pmds).map(PmdNo).collect(), mappings, resident: Vec::new() })
+        Ok(Layout { pmds: (1000..end).map(PmdNo).collect(), mappings, resident: Vec::new() })
     }
 
     fn as_pages(&mut self) -> Option<&mut dyn PageSource> {

@@ -183,18 +183,27 @@ fn io_error(what: &str, pid: u32, source: io::Error) -> Error {
     Error::Io { attempted: format!("read /proc/{pid}/{what}"), source }
 }
 
-/// The first address of each GiB that a mapping touches.
+/// An address for each GiB that a mapping touches, in the mapping with most of it. One that comes and goes, and is gone when its address
+/// is looked up, would take the others with it; the largest is seldom of that kind.
 fn gib_addresses(maps: &[MapEntry]) -> Vec<Addr> {
-    let mut addresses: Vec<Addr> = Vec::new();
+    let mut found: Vec<(Addr, u64)> = Vec::new();
     for map in maps.iter().filter(|m| m.is_monitorable() && !m.range.is_empty()) {
         let (first, last) = (map.range.start.0 >> GIB_SHIFT, (map.range.end.0 - 1) >> GIB_SHIFT);
         for gib in first..=last {
-            if addresses.last().is_none_or(|a| a.0 >> GIB_SHIFT != gib) {
-                addresses.push(map.range.start.max(Addr(gib << GIB_SHIFT)));
+            let (start, end) =
+                (map.range.start.max(Addr(gib << GIB_SHIFT)), map.range.end.min(Addr((gib + 1) << GIB_SHIFT)));
+            let part = (start, end.0 - start.0);
+            match found.last_mut() {
+                Some(last) if last.0.0 >> GIB_SHIFT == gib => {
+                    if part.1 > last.1 {
+                        *last = part;
+                    }
+                }
+                _ => found.push(part),
             }
         }
     }
-    addresses
+    found.into_iter().map(|(start, _)| start).collect()
 }
 
 /// The mappings in a huge range.

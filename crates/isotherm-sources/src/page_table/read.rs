@@ -74,15 +74,19 @@ impl PageTable {
         Ok(())
     }
 
-    /// An address in a mapping for each huge range (sorted), or `None` where nothing is mapped any more.
+    /// An address in a mapping for each huge range (sorted), or `None` where nothing is mapped any more. In the largest, as in
+    /// [`super::gib_addresses`].
     pub(crate) fn anchors(maps: &[MapEntry], pmds: &[PmdNo]) -> Vec<Option<Addr>> {
         let mut at = 0;
         pmds.iter()
             .map(|pmd| {
                 let range = pmd.range();
                 at += maps[at..].partition_point(|m| m.range.end <= range.start);
-                let mapping = maps[at..].iter().take_while(|m| m.range.start < range.end).find(|m| m.is_monitorable());
-                mapping.map(|m| m.range.start.max(range.start))
+                let mappings =
+                    maps[at..].iter().take_while(|m| m.range.start < range.end).filter(|m| m.is_monitorable());
+                let parts = mappings.filter_map(|m| m.range.intersect(range));
+                // The first of those that are alike.
+                parts.reduce(|best, part| if part.len() > best.len() { part } else { best }).map(|part| part.start)
             })
             .collect()
     }
@@ -174,7 +178,7 @@ fn bits(answer: &Answer) -> Option<PmdBits> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page_table::kernel_made;
+    use crate::page_table::{gib_addresses, kernel_made};
 
     fn mapping(start: u64, end: u64, name: &str) -> MapEntry {
         MapEntry {
@@ -185,6 +189,22 @@ mod tests {
             inode: 0,
             name: name.into(),
         }
+    }
+
+    #[test]
+    fn memory_is_looked_up_at_the_largest_mapping_around_and_not_at_a_small_one_that_comes_and_goes() {
+        // In the huge range at 2 MiB: a buffer, and the beginning of a heap that goes on to 3 GiB.
+        let maps = [
+            mapping(0x0020_0000, 0x0024_0000, "[vvar]"),
+            mapping(0x0024_0000, 0x0028_0000, ""),
+            mapping(0x0030_0000, 0xc000_0000, "[heap]"),
+            mapping(0xc000_0000, 0xc000_1000, ""),
+            mapping(0xc040_0000, 0xc040_1000, ""),
+        ];
+        let pmds = [1, 2, 0x600, 0x601, 0x602].map(PmdNo);
+        let at = [Some(0x0030_0000), Some(0x0040_0000), Some(0xc000_0000), None, Some(0xc040_0000)];
+        assert_eq!(PageTable::anchors(&maps, &pmds), at.map(|at| at.map(Addr)));
+        assert_eq!(gib_addresses(&maps), [0x0030_0000, 0x4000_0000, 0x8000_0000, 0xc000_0000].map(Addr));
     }
 
     #[test]

@@ -1,0 +1,68 @@
+//! The queue of first checks: by rank, then by listing, then in random order.
+//!
+//! Within a rank the ranges of one listing are all before those of the next. By the random order alone, the same few ranges would be last
+//! for as long as new ones come faster than they are checked. Entries of ranges that have gone since, or that were checked in another way,
+//! are skipped when their turn comes; those that nothing skips are dropped before they are most of the queue.
+
+use crate::Rng;
+use crate::due::Queue;
+use crate::survey::{Rank, STRETCH};
+use isotherm_units::PmdNo;
+
+/// Stale entries that are kept in any case.
+const FEW: usize = 4096;
+
+/// Waits for its first check. In 16 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Waiting {
+    rank: Rank,
+    listing: u32,
+    order: u16,
+    pmd: PmdNo,
+}
+
+#[derive(Debug)]
+pub(super) struct FirstChecks {
+    queue: Queue<Waiting>,
+    listing: u32,
+    seed: u64,
+}
+
+impl FirstChecks {
+    pub fn new(seed: u64) -> FirstChecks {
+        FirstChecks { queue: Queue::new(), listing: 0, seed }
+    }
+
+    /// What is pushed from now on is behind what was, in its rank.
+    pub fn begin_listing(&mut self) {
+        self.listing = self.listing.saturating_add(1);
+    }
+
+    pub fn push(&mut self, rank: Rank, pmd: PmdNo) {
+        // The others by stretches, since neighbours are cleared in one piece.
+        let drawn_for = if rank == Rank::Rest { pmd.0 / STRETCH as u64 } else { pmd.0 };
+        #[expect(clippy::cast_possible_truncation, reason = "below 2^16")]
+        let order = Rng::new(self.seed ^ drawn_for).below(1 << 16) as u16;
+        self.queue.push(Waiting { rank, listing: self.listing, order, pmd });
+    }
+
+    pub fn peek(&self) -> Option<(Rank, PmdNo)> {
+        self.queue.peek().map(|first| (first.rank, first.pmd))
+    }
+
+    pub fn pop(&mut self) {
+        self.queue.pop();
+    }
+
+    /// Keeps those that wait, of which there are `waiting`, once the others are as many. O(1) for each that was pushed.
+    pub fn drop_stale(&mut self, waiting: usize, mut waits: impl FnMut(Rank, PmdNo) -> bool) {
+        if self.queue.len() > 2 * waiting + FEW {
+            self.queue.retain(|entry| waits(entry.rank, entry.pmd));
+        }
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+}
