@@ -114,8 +114,10 @@ def day_share(facts: Facts) -> float:
 
 def withheld_because(facts: Facts) -> str | None:
     """Why nothing can be advised; `None` if something can."""
-    if facts.wss["hours"] < MIN_HOURS:
-        return f"{facts.wss['hours']} hours of rows, fewer than {MIN_HOURS}"
+    # By the clock: five minutes of 300 instances say nothing about the rest of a day.
+    hours = sum(day["times"] for day in facts.days) * 24 // INTERVALS_A_DAY
+    if hours < MIN_HOURS:
+        return f"rows of {hours} hours, fewer than {MIN_HOURS}"
     if thin_share(facts) > MAX_THIN:
         return f"coverage is thin: in {thin_share(facts):.0%} of the intervals processes ran for less than half of it"
     if facts.wss["unmeasured_permille"] > MAX_UNMEASURED_PERMILLE:
@@ -171,13 +173,10 @@ def _is_near(size: int, present: int | None) -> bool:
 
 
 def cannot_leave(row: Row) -> int:
-    """Memory of an instance that cannot leave, at its most: none where some was in swap, so that there is room for it;
-    its anonymous memory, or all of it where that is not known.
+    """Memory of an instance that cannot leave, at its most. Only instances count of which nothing was in swap: one with
+    swap says nothing about a host without.
     """
-    if row["swapped_max_bytes"]:
-        return 0
-    known = row["anon_max_bytes"]
-    return int(row["resident_max_bytes"] if known is None else known)
+    return int(row["cannot_leave_bytes"] or 0)
 
 
 def _limit(facts: Facts) -> Advice | None:
@@ -204,8 +203,8 @@ def _limit(facts: Facts) -> Advice | None:
     ]
     if size > by_working_set:
         held = (
-            f"{bytes_text(cannot_leave(row))} cannot leave without swap, and none was in swap: a lower limit ends "
-            f"it. With swap, the limit by its working set is {bytes_text(by_working_set)}"
+            f"{bytes_text(cannot_leave(row))} cannot leave without swap, of an instance with none in swap: a lower "
+            f"limit ends it. With swap, the limit by its working set is {bytes_text(by_working_set)}"
         )
         evidence.insert(1, held)
     return Advice(facts.service, "limit", f"limit {bytes_text(size)} ({present})", size, confidence(facts), evidence)

@@ -26,6 +26,7 @@ def facts(**changed: Any) -> Facts:
         "resident_max_bytes": 3000 * MIB,
         "anon_max_bytes": 1100 * MIB,
         "swapped_max_bytes": None,
+        "cannot_leave_bytes": 1100 * MIB,
         "unlimited": 0,
         "limit_min_bytes": 4096 * MIB,
         "limit_max_bytes": 4096 * MIB,
@@ -58,13 +59,13 @@ def test_a_limit_that_is_near_is_left() -> None:
 
 
 def test_without_swap_a_limit_is_not_below_what_cannot_leave() -> None:
-    large = facts().wss | {"anon_max_bytes": 10000 * MIB}
+    large = facts().wss | {"cannot_leave_bytes": 10000 * MIB}
     (limit,) = advise.advise(facts(wss=large))
     # 10,000 MiB, rounded up to 16 MiB.
     assert limit.bytes == 10000 * MIB and "With swap, the limit by its working set is 1.2 GiB" in limit.evidence[1]
-    (unknown,) = advise.advise(facts(wss=facts().wss | {"anon_max_bytes": None}))
-    assert unknown.bytes == 3008 * MIB, "all of its memory"
-    (swapped,) = advise.advise(facts(wss=large | {"swapped_max_bytes": 4096}))
+    (some,) = advise.advise(facts(wss=large | {"swapped_max_bytes": 4096}))
+    assert some.bytes == 10000 * MIB, "there is swap on one host, and none on others"
+    (swapped,) = advise.advise(facts(wss=large | {"swapped_max_bytes": 4096, "cannot_leave_bytes": None}))
     assert swapped.bytes == 1200 * MIB
 
 
@@ -75,11 +76,11 @@ def test_advice_names_instances_without_a_limit() -> None:
     assert limit.text == "limit 1.2 GiB (now 1.2 GiB, none on 2 of 3 instances)"
 
 
-def test_a_limit_takes_more_than_an_hour_of_the_night() -> None:
-    night = [day | {"times": 12} for day in facts().days]
+def test_a_limit_takes_more_than_the_hours_of_the_night() -> None:
+    night = [day | {"times": 72} for day in facts().days]
     (limit,) = advise.advise(facts(days=night))
     assert (limit.bytes, limit.confidence) == (None, "withheld")
-    assert limit.text == "limit withheld: rows of 4% of a day, less than 50%"
+    assert limit.text == "limit withheld: rows of 25% of a day, less than 50%"
     assert advise.confidence(facts(days=night)) == "low"
     half = [day | {"times": 150} for day in facts().days]
     assert advise.confidence(facts(days=half)) == "medium"
@@ -128,7 +129,7 @@ def test_advice_is_withheld_where_coverage_is_thin() -> None:
     thin = [day | {"thin_intervals": 300} for day in facts().days]
     for changed, reason in (
         ({"days": thin}, "coverage is thin"),
-        ({"wss": facts().wss | {"hours": 23}}, "23 hours of rows, fewer than 24"),
+        ({"days": [facts().days[0] | {"times": 287}]}, "rows of 23 hours, fewer than 24"),
         ({"wss": facts().wss | {"unmeasured_permille": 200}}, "20% of its memory is unmeasured"),
     ):
         (advice,) = advise.advise(facts(**changed))

@@ -60,6 +60,29 @@ def test_working_set_percentiles(made: Maker) -> None:
         assert [found[f"p{p}_bytes"] for p in (50, 95, 99)] == [percentile(values, p) for p in (50, 95, 99)]
         assert found["max_bytes"] == max(row["wss_10m_max_bytes"] for row in rows)
         assert (found["hosts"], found["instances"], found["hours"]) == (6, 6, len(rows) // 12)
+        assert found["cannot_leave_bytes"] == cannot_leave(rows)
+
+
+def cannot_leave(rows: list[Row]) -> int | None:
+    """The most of an instance of which nothing was in swap."""
+    held = []
+    for instance in {(row["host"], row["cgroup"]) for row in rows}:
+        own = [row for row in rows if (row["host"], row["cgroup"]) == instance]
+        known = [row["cgroup_anon_bytes"] for row in own if row["cgroup_anon_bytes"] is not None]
+        if not any(row["swapped_bytes"] for row in own):
+            held.append(max(known or [row["resident_max_bytes"] for row in own]))
+    return max(held, default=None)
+
+
+def test_an_instance_in_swap_says_nothing_about_one_without(maker: Callable[..., Maker]) -> None:
+    small = maker()
+    for n, (swapped, anon) in enumerate([(4096, 9 * PAGE), (0, 5 * PAGE)]):
+        key = {"time": START, "host": host_key(n), "service": "a", "cgroup": "/a"}
+        held = {"covered_ns": 300 * 10**9, "swapped_bytes": swapped, "cgroup_anon_bytes": anon}
+        small.write("wss", [key | wss_values(100, random.Random(1)) | held], host_key(n), START)
+        small.write("hosts", [host_row(n, START, random.Random(1))], host_key(n), START)
+    (row,) = isotherm_fleet.open(str(small.root)).query("wss").rows()
+    assert (row["cannot_leave_bytes"], row["swapped_max_bytes"]) == (5 * PAGE, 4096)
 
 
 def test_a_step_is_within_a_thousandth() -> None:

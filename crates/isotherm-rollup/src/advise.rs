@@ -281,7 +281,9 @@ impl Advisor {
         let growth_bytes_per_day = growth(&points);
         let limit_over =
             |bytes: u64| bytes / 100 * (100 + RESERVE_PCT) + growth_bytes_per_day.unwrap_or_default() * GROWTH_DAYS;
-        let resident_peak = points.iter().map(|(_, point)| point.resident_peak).max().unwrap_or_default();
+        // That of one cgroup, or of all of them in an interval: which of their maxima were at the same moment is not known.
+        let resident_peak =
+            points.iter().map(|(_, point)| point.resident_peak.max(point.resident)).max().unwrap_or_default();
         let back_millipct = evidence.back_bytes_per_minute.saturating_mul(100_000) / evidence.wss_10m_p50_bytes.max(1);
         let may_leave = back_millipct <= MAX_BACK_MILLIPCT;
         let because = match () {
@@ -420,6 +422,9 @@ mod tests {
         let advice = a_week(night);
         assert_eq!((advice.evidence.resident_p99_bytes, advice.request_bytes), (GIB, Some(GIB)));
         assert_eq!(advice.limit_bytes, Some(4 * GIB));
+        // Ten cgroups with a tenth of it each.
+        let of_ten = |n: i64| Point { resident_peak: night(n).resident / 10, ..night(n) };
+        assert_eq!(a_week(of_ten).limit_bytes, Some(4 * GIB));
         // What is over that leaves for swap then.
         assert_eq!(advice.limit_with_swap_bytes.map(|bytes| bytes / (GIB / 100)), Some(120));
     }

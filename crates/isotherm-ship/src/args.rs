@@ -46,6 +46,9 @@ pub struct Args {
     /// Settings (TOML) with rules for the names of services, as `isotherm rollup` takes them. SIGHUP reads them again, and the credentials
     #[arg(long, value_name = "FILE")]
     pub settings: Option<PathBuf>,
+    /// The name of this host in its rows, where that of the kernel is another one after each start, as in a pod
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub hostname: Option<String>,
     /// Snapshots that come more often than this are joined before they are added up
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = duration)]
     pub every: Duration,

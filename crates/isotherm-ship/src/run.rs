@@ -61,7 +61,7 @@ pub fn ship(args: &Args, spool: &Path, to: &To) -> Result<()> {
     let hangups = if args.connect.is_some() { isotherm_systemd::reload_signals()? } else { None };
     let settings = inputs.settings()?;
     let rules = inputs.rules()?;
-    let host = host::read()?;
+    let host = host::read(args.hostname.as_deref())?;
     let now = clock::now();
     let opened = Spool::open(spool, args.spool_size)?;
     let spool = std::fs::canonicalize(spool).context("find the spool")?;

@@ -210,7 +210,11 @@ impl<R: Roll> Shipper<R> {
         fault::point("hour.over");
         match self.spool.close_hour(sequence, R::objects) {
             Ok(objects) => self.plan(objects, now),
-            Err(Failed::Spool(error)) => return self.trouble(format!("{error}; the hour is closed later"), now),
+            Err(Failed::Spool(error)) => {
+                // Not with the next snapshot: all rows of the hour were read and encoded for nothing.
+                self.touched_ns.insert(sequence, now.mono_ns);
+                return self.trouble(format!("{error}; the hour is closed later"), now);
+            }
             Err(Failed::Batches(why)) => {
                 let discarded = self.spool.discard_hour(sequence);
                 self.trouble(format!("make objects of an hour: {why}; its rows are lost"), now);

@@ -7,7 +7,8 @@
 -- A sample is a row: a cgroup on a host for five minutes, with the seconds in which there were processes as its weight. Rows are means over all of
 -- the time, so that of a cgroup with processes for a part of it is scaled to that part, up to the maximum that was seen. The percentile p is the
 -- smallest value that has p percent of the weight at or below it. Values are rounded up to a step of at most 0.1% of the value (whole pages up
--- to 16 MiB), which keeps the table of steps small however many samples there are. `unlimited` counts instances without a limit.
+-- to 16 MiB), which keeps the table of steps small however many samples there are. `unlimited` counts instances without a limit. `cannot_leave_bytes` is the most
+-- of an instance of which nothing was in swap: its anonymous memory, or all of it where that is not known.
 with by_age as (
     select
         service,
@@ -124,6 +125,9 @@ totals as (
         max(resident_max_bytes) as resident_max_bytes,
         max(anon_max_bytes) as anon_max_bytes,
         max(swapped_max_bytes) as swapped_max_bytes,
+        max(case
+            when coalesce(swapped_max_bytes, 0) = 0 then coalesce(anon_max_bytes, resident_max_bytes)
+        end) as cannot_leave_bytes,
         cast(sum(case when limit_max_bytes is null then 1 else 0 end) as bigint) as unlimited,
         cast(sum(resident_pages) as bigint) as resident_pages,
         cast(sum(unmeasured_pages) as bigint) as unmeasured_pages,
@@ -147,6 +151,7 @@ select
     t.resident_max_bytes,
     t.anon_max_bytes,
     t.swapped_max_bytes,
+    t.cannot_leave_bytes,
     t.request_min_bytes,
     t.request_max_bytes,
     t.limit_min_bytes,

@@ -47,7 +47,7 @@ impl Roll for Numbers {
 struct Bench {
     shipper: Shipper<Numbers>,
     now: Moment,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Bench {
@@ -58,11 +58,7 @@ impl Bench {
             Settings { spread, concurrency: 2, backoff: Duration::from_secs(2), max_backoff: Duration::from_secs(60) };
         let now = Moment { mono_ns: 5 * MINUTE, wall_ns: HOUR * HOUR_NS };
         // The phase is half of the interval.
-        Bench {
-            shipper: Shipper::new(Numbers::default(), spool, Planner::new(settings, 1 << 63), 1, now),
-            now,
-            _dir: dir,
-        }
+        Bench { shipper: Shipper::new(Numbers::default(), spool, Planner::new(settings, 1 << 63), 1, now), now, dir }
     }
 
     fn pass(&mut self, minutes: u64) {
@@ -124,6 +120,28 @@ fn an_hour_without_its_last_batch_is_closed_by_the_clock() {
     assert!(bench.sent().is_empty(), "its last batch may still come");
     bench.pass(1);
     assert_eq!(bench.sent().len(), 2);
+}
+
+#[test]
+fn an_hour_that_cannot_be_closed_is_tried_again_minutes_later() {
+    let mut bench = Bench::new(Duration::ZERO, 1 << 20);
+    bench.snapshots(11);
+    // As on a full disk: the folder in which objects are made is not there.
+    let making = bench.dir.path().join("making");
+    std::fs::remove_dir(&making).unwrap();
+    std::fs::write(&making, "").unwrap();
+    bench.pass(11);
+    for _ in 0..300 {
+        bench.now.mono_ns += MINUTE / 60;
+        bench.now.wall_ns += MINUTE / 60;
+        bench.shipper.tick(bench.now);
+    }
+    let notes = bench.shipper.notes();
+    assert_eq!(notes.iter().filter(|note| note.contains("closed later")).count(), 1, "in five minutes: {notes:?}");
+    std::fs::remove_file(&making).unwrap();
+    std::fs::create_dir(&making).unwrap();
+    bench.pass(6);
+    assert_eq!(bench.sent().len(), 2, "nothing is lost");
 }
 
 #[test]

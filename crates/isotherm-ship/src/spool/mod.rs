@@ -42,6 +42,7 @@ const OPEN: &str = "open";
 const MAKING: &str = "making";
 const READY: &str = "ready";
 const COUNTS: &str = "counts.json";
+const LOCK: &str = "lock";
 /// How often the lock is tried, and the wait in between.
 const LOCK_TRIES: u32 = 5;
 const LOCK_WAIT: Duration = Duration::from_millis(20);
@@ -67,6 +68,12 @@ pub enum Error {
     #[error("use the spool {}: another isotherm-ship uses it; stop that, or give another --spool", path.display())]
     InUse {
         /// The spool.
+        path: PathBuf,
+    },
+    /// A folder with other files in it.
+    #[error("use {} as the spool: other files are in it, and a spool is closed to all but its owner; name an empty folder, or one that is not there yet", path.display())]
+    NoSpool {
+        /// The folder.
         path: PathBuf,
     },
     /// An object has a path that is none.
@@ -159,6 +166,9 @@ impl Spool {
     /// Opens a spool, or makes one. After a crash it is put in order.
     pub fn open(root: &Path, limit_bytes: u64) -> Result<Spool> {
         files::create_folder(root).map_err(doing("make the spool", root))?;
+        if !is_spool(root).map_err(doing("read", root))? {
+            return Err(Error::NoSpool { path: root.to_owned() });
+        }
         // One that is there may be readable by others.
         let mode = Permissions::from_mode(files::FOLDER_MODE);
         fs::set_permissions(root, mode).map_err(doing("set the mode of", root))?;
@@ -440,8 +450,24 @@ fn remove_folder(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Whether a folder is a spool or an empty one. Anything else would be closed to everybody but us.
+fn is_spool(root: &Path) -> io::Result<bool> {
+    if root.join(OPEN).is_dir() {
+        return Ok(true);
+    }
+    // What a start that was cut short leaves, and what is in a new file system.
+    let own = [LOCK, COUNTS, OPEN, MAKING, READY, "lost+found"];
+    for entry in fs::read_dir(root)? {
+        let name = entry?.file_name();
+        if !own.iter().any(|own| name == *own) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 fn lock(root: &Path) -> Result<File> {
-    let path = root.join("lock");
+    let path = root.join(LOCK);
     let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path).map_err(doing("open", &path))?;
     for tries_left in (0..LOCK_TRIES).rev() {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {

@@ -92,6 +92,21 @@ fn only_its_owner_can_read_it_and_there_is_one_owner() {
 }
 
 #[test]
+fn a_folder_of_others_is_no_spool_and_stays_as_it_is() {
+    let dir = scratch();
+    fs::write(dir.path().join("theirs"), "").unwrap();
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    let error = Spool::open(dir.path(), ROOMY).unwrap_err();
+    assert!(matches!(error, Error::NoSpool { .. }), "{error}");
+    assert_eq!(fs::metadata(dir.path()).unwrap().permissions().mode() & 0o777, 0o755);
+    // A new file system, and what a start that was cut short leaves.
+    fs::remove_file(dir.path().join("theirs")).unwrap();
+    fs::create_dir(dir.path().join("lost+found")).unwrap();
+    fs::write(dir.path().join(LOCK), "").unwrap();
+    Spool::open(dir.path(), ROOMY).unwrap();
+}
+
+#[test]
 fn the_oldest_objects_make_room_and_busy_ones_stay() {
     let dir = scratch();
     let mut spool = Spool::open(dir.path(), 1000).unwrap();

@@ -83,7 +83,9 @@ impl To {
         if remote::SCHEMES.contains(&scheme) {
             Ok(To::Remote(text.to_owned()))
         } else {
-            Err(format!("this isotherm-ship was built without {scheme}://; build it with --features {feature}"))
+            Err(format!(
+                "this isotherm-ship was built without {scheme}://; build it by make build-ship SHIP_FEATURES={feature} (cargo's --features {feature})"
+            ))
         }
     }
 
@@ -154,7 +156,8 @@ impl Store {
         let object = ObjectPath::parse(path).map_err(|error| failed(error.to_string()))?;
         let object: ObjectPath = self.prefix.parts().chain(object.parts()).collect();
         if let Some(folder) = &self.folder {
-            remove_staged(&folder.join(path)).map_err(|error| failed(error.to_string()))?;
+            let path = folder.join(path);
+            self.blocking(move || remove_staged(&path)).await.map_err(failed)?;
         }
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
         let put = self.inner.put_opts(&object, PutPayload::from(bytes), options);
@@ -165,12 +168,30 @@ impl Store {
             }
             Ok(Err(object_store::Error::AlreadyExists { .. })) => Put::AlreadyThere,
             Ok(Err(error)) => return Err(failed(with_causes(&error))),
-            Err(_) => return Err(failed(format!("no answer within {} s", self.timeout.as_secs_f64()))),
+            Err(_) => return Err(failed(self.no_answer())),
         };
         if let Some(folder) = &self.folder {
-            sync_up(&folder.join(path), folder).map_err(|error| failed(format!("sync its folder: {error}")))?;
+            let (path, folder) = (folder.join(path), folder.clone());
+            let synced = self.blocking(move || sync_up(&path, &folder)).await;
+            synced.map_err(|what| failed(format!("sync its folder: {what}")))?;
         }
         Ok(put)
+    }
+
+    /// Does this on another thread: on a mount that does not answer it takes for ever, and this one keeps rows and is to end in time.
+    async fn blocking(
+        &self,
+        work: impl FnOnce() -> std::io::Result<()> + Send + 'static,
+    ) -> std::result::Result<(), String> {
+        match tokio::time::timeout(self.timeout, tokio::task::spawn_blocking(work)).await {
+            Ok(Ok(done)) => done.map_err(|error| error.to_string()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(self.no_answer()),
+        }
+    }
+
+    fn no_answer(&self) -> String {
+        format!("no answer within {} s", self.timeout.as_secs_f64())
     }
 }
 
@@ -265,6 +286,18 @@ mod tests {
         fs::write(&plain, "").unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&file), mode(&plain), "a file like any other, that data tools can read");
+    }
+
+    #[test]
+    fn a_folder_that_does_not_answer_is_given_up_after_the_timeout() {
+        let dir = tempfile::tempdir().unwrap();
+        let store =
+            Store::open(&To::Folder(dir.path().to_owned()), &Settings::default(), Duration::from_millis(20)).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (hangs, ends) = std::sync::mpsc::channel::<()>();
+        let hung = runtime.block_on(store.blocking(move || Ok(_ = ends.recv())));
+        assert_eq!(hung, Err("no answer within 0.02 s".to_owned()));
+        drop(hangs);
     }
 
     #[test]
