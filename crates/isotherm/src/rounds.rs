@@ -40,8 +40,12 @@ pub fn watch_and_act(
         let others = snapshot.targets.iter().filter(|t| t.facts.cleared_by_others_pages > 0);
         others_clear.extend(others.map(|t| t.id));
         let is_alive = snapshot.targets.iter().any(|t| !t.exited);
-        if monitor.now().saturating_sub(began) < duration_ns || !(is_alive || has_acted) {
+        if monitor.now().saturating_sub(began) < duration_ns {
             return Ok(ControlFlow::Continue(()));
+        }
+        if !(is_alive || has_acted) {
+            // A cgroup is watched for as long as it may get processes, so this would never end.
+            return Ok(ControlFlow::Break(()));
         }
         if !has_acted {
             note_unchecked(monitor);
@@ -55,7 +59,7 @@ pub fn watch_and_act(
         bail!(if stop.is_set() {
             "stopped before anything was done"
         } else {
-            "nothing is left to act on: the processes have ended"
+            "nothing is left to act on: the processes have ended, or none could be watched"
         });
     }
     Ok(())
@@ -124,6 +128,11 @@ impl<M: Machine> Rounds<M> {
     /// Begins a round: what was queued and not served is planned anew.
     pub fn begin(&mut self) {
         self.queue = HintQueue::new(MAX_HINTS);
+    }
+
+    /// Forgets what waits of a process: nothing more is to be done to it.
+    pub fn withdraw(&mut self, process: TargetId) {
+        self.retry.forget(process);
     }
 
     /// Forgets a process.

@@ -56,6 +56,23 @@ fn without_swap_nothing_leaves_and_a_dry_run_says_what_would() {
     text.prints("would leave memory").says("no swap");
 }
 
+/// A cgroup is watched for as long as processes may join it.
+#[test]
+fn a_cgroup_without_processes_that_can_be_watched_is_not_waited_for_for_ever() {
+    need!(sees_pages(), "the page-table source");
+    need!(is_root(), "root, to make a cgroup");
+    let stage = Stage::new();
+    let root = Proc::default().cgroups().ok().and_then(|cgroups| Some(cgroups.find("/").ok()?.dir));
+    let dir = root.map(|root| root.join(format!("isotherm-test-{}-ends", std::process::id())));
+    let Some(dir) = dir.filter(|dir| fs::create_dir_all(dir).is_ok()) else { return skip("a cgroup of its own") };
+    let sleeps = stage.start_shell(&format!("echo $$ > {}/cgroup.procs && exec sleep 3", dir.display()));
+    until(Duration::from_secs(5), || fs::read_to_string(dir.join("cgroup.procs")).is_ok_and(|pids| !pids.is_empty()));
+    let reclaim = stage.start_isotherm(&format!("reclaim --idle 2s -d 4s --dry-run --cgroup {}", dir.display()));
+    reclaim.end_within(Duration::from_secs(60)).ended(1).says("nothing is left to act on");
+    sleeps.end().ended(0);
+    assert!(until(Duration::from_secs(5), || fs::remove_dir(&dir).is_ok()));
+}
+
 #[test]
 fn what_the_kernel_claims_to_have_paged_out_is_not_believed() {
     need!(is_root(), "root, to advise another process");

@@ -98,6 +98,16 @@ fn gives_zeros_back() -> bool {
     kernel_since(6, 12)
 }
 
+/// A program that was just started has no huge pages yet.
+#[test]
+fn huge_pages_are_waited_for_as_long_as_idle_ones_are() {
+    need!(can_collapse() && shows_huge_pages(), NEEDS);
+    let (stage, began) = (Stage::new(), std::time::Instant::now());
+    let split = stage.isotherm("split --journal j --idle 2s -d 5s --dry-run -- sleep 60").ended(0);
+    split.says("there is nothing to split");
+    assert!(began.elapsed() >= Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
 #[test]
 fn a_dry_run_estimates_by_probes_and_leaves_all_as_it_was() {
     need!(can_collapse() && shows_huge_pages(), NEEDS);

@@ -169,7 +169,8 @@ impl Reclaimer {
         self.stays().is_none_or(|why| why == Stays::Refaults)
             && now >= self.next_at
             && is_fresh
-            && self.found.idle_pages > 0
+            // What has left may come back, or has stopped to, although nothing is idle at an age that was doubled.
+            && (self.found.idle_pages > 0 || self.left_pages > 0)
     }
 
     /// Nothing can be asked of this cgroup.
@@ -349,6 +350,23 @@ mod tests {
         assert_eq!((reclaimer.status("/a").stays, reclaimer.age_ns()), (Some(Stays::Refaults), 200 * S));
         assert!(reclaimer.is_due(62 * S), "what comes back is still counted, or it would never go on");
         assert_eq!(reclaimer.status("/a").refaulted_bytes, 5000 * PAGE_SIZE);
+    }
+
+    #[test]
+    fn the_brake_is_let_go_though_nothing_is_idle_at_the_doubled_age() {
+        let mut reclaimer = Reclaimer::new(LIMITS, 0);
+        reclaimer.found(idle(100_000), ANY, 60 * S);
+        let asked = reclaimer.step(counts(0), 60 * S).unwrap();
+        reclaimer.taken(Taken { asked, left_pages: 4096, cpu_ns: 1 }, 60 * S);
+        assert_eq!(reclaimer.step(counts(5000), 61 * S), None);
+        assert_eq!((reclaimer.status("/a").stays, reclaimer.age_ns()), (Some(Stays::Refaults), 200 * S));
+        for second in 62..62 + 3600 * 4 {
+            reclaimer.found(idle(0), ANY, second * S);
+            if reclaimer.is_due(second * S) {
+                assert_eq!(reclaimer.step(counts(5000), second * S), None);
+            }
+        }
+        assert_eq!((reclaimer.status("/a").stays, reclaimer.age_ns()), (None, 100 * S));
     }
 
     #[test]

@@ -126,7 +126,8 @@ fn cgroup_table(state: &TopState) -> Table {
     let mut table = class_table(&[Column::name("CGROUP", Keep::Start, 20, 0)], held);
     for c in &state.cgroups {
         let memory = if is_known { c.memory_cells() } else { Vec::new() };
-        table.row([vec![c.label()], c.total.cells(""), memory].concat());
+        let mark = if c.total.is_approximate() { "~" } else { "" };
+        table.row([vec![c.label()], c.total.cells(mark), memory].concat());
     }
     table
 }

@@ -42,7 +42,7 @@ use plan::Plan;
   isotherm doctor                          what this machine offers, and how to get what is missing
   sudo isotherm top                        processes by hot memory, live
   sudo isotherm record -p 812 -d 1m        record the heat of process 812 for a minute, into heat.isotherm/
-  isotherm report heatmap -o heat.html     the recording as a picture
+  sudo isotherm report heatmap -o heat.html  that recording as a picture
   sudo isotherm report wss -- ./server     the working set of a command, live
   sudo isotherm placement -p 812 --cache-size 16GiB  how much it would miss in such a memory-side cache
   sudo isotherm zone-lock                  when each CPU drains its pcp lists, and who waits for zone locks

@@ -54,7 +54,7 @@ pub struct ReclaimArgs {
     /// CPU for paging out, percent of one core; over 100 lifts the limit [default: 10]
     #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = "Budgets")]
     pub max_reclaim_cpu: Option<f64>,
-    /// Memory pressure of the host (PSI some, ten seconds) above which to wait, percent [default: 10]
+    /// Memory pressure of the host or the cgroup (PSI some, ten seconds) above which to wait, percent [default: 10]
     #[arg(long, value_name = "PERCENT", value_parser = percent, help_heading = "Budgets")]
     pub max_pressure: Option<f64>,
     /// Pressure on I/O of the host (PSI some, ten seconds) above which to wait, percent [default: 30]
@@ -221,7 +221,13 @@ impl Work<'_> {
         for (refusal, pmds) in planned.left_out {
             *self.left_out.entry(refusal).or_default() += pmds;
         }
-        let chosen = if refused.is_some() { Vec::new() } else { self.rounds.choose(&planned.hints) };
+        if refused.is_some() {
+            // Those that wait, too: something else may have cleared their accessed bits since they were found idle.
+            self.idle.forget(id);
+            self.rounds.withdraw(id);
+            return;
+        }
+        let chosen = self.rounds.choose(&planned.hints);
         let waiting = pages.iter().map(|(pmd, _)| *pmd).filter(|pmd| self.rounds.waits(id, *pmd));
         let mut wanted: Vec<PmdNo> = chosen.iter().map(|hint| hint.pmd).chain(waiting).collect();
         wanted.sort_unstable();

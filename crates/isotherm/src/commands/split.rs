@@ -151,6 +151,8 @@ struct Work<'a> {
     splits: Splits,
     mappings: Vec<Probing>,
     refused_processes: BTreeMap<u32, Refusal>,
+    /// Processes whose pages are not known one by one.
+    sampled: BTreeSet<u32>,
     stayed: BTreeMap<Refusal, u64>,
     unserved: usize,
 }
@@ -165,17 +167,20 @@ fn split(args: &SplitArgs, stop: &Stop) -> Result<Report> {
     let actions: Vec<Box<dyn Action<Live> + Send>> =
         vec![Box::new(Split::noting(splits.clone())), Box::new(Collapse { files: false })];
     let worker = Worker::new(machine, actions, args.budgets(), clock::monotonic_ns());
-    let (refused_processes, stayed) = (BTreeMap::new(), BTreeMap::new());
-    let mut work = Work { args, worker, splits, mappings: Vec::new(), refused_processes, stayed, unserved: 0 };
+    let (refused_processes, sampled, stayed) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+    let mut work = Work { args, worker, splits, mappings: Vec::new(), refused_processes, sampled, stayed, unserved: 0 };
+    let began = watching.monitor.now();
     let bar = output::progress(Some(duration_ns), "watching");
     let (mut probed_at, mut others_clear) = (None, BTreeSet::new());
     let watched = watching.windows(None, stop, &bar, |monitor, snapshot| {
         let others = snapshot.targets.iter().filter(|target| target.facts.cleared_by_others_pages > 0);
         others_clear.extend(others.map(|target| target.id));
         let Some(since) = probed_at else {
-            work.find(monitor, &snapshot);
+            let may_come = work.find(monitor, &snapshot);
             if work.mappings.is_empty() {
-                return Ok(ControlFlow::Break(()));
+                // A program that was just started has no huge pages yet.
+                let waits = may_come && monitor.now().saturating_sub(began) < duration_ns;
+                return Ok(if waits { ControlFlow::Continue(()) } else { ControlFlow::Break(()) });
             }
             work.probe(monitor, stop);
             probed_at = Some(monitor.now());
@@ -188,7 +193,7 @@ fn split(args: &SplitArgs, stop: &Stop) -> Result<Report> {
         Ok(ControlFlow::Break(()))
     });
     watching.report_refused();
-    if work.mappings.is_empty() && work.refused_processes.is_empty() {
+    if work.mappings.is_empty() && work.refused_processes.is_empty() && work.sampled.is_empty() {
         output::note("there is nothing to split: no process has private memory on huge pages");
     }
     work.finish(stop);
@@ -197,21 +202,25 @@ fn split(args: &SplitArgs, stop: &Stop) -> Result<Report> {
 }
 
 impl Work<'_> {
-    /// Finds the huge pages of each mapping, and draws probes.
-    fn find(&mut self, monitor: &Watched, snapshot: &Snapshot) {
+    /// Finds the huge pages of each mapping, and draws probes. Returns whether there may be some later, if there are none.
+    fn find(&mut self, monitor: &Watched, snapshot: &Snapshot) -> bool {
+        let mut may_come = false;
         for target in snapshot.targets.iter().filter(|t| !t.exited) {
             let id = target.id;
             let (Some(pages), Some(mappings)) = (monitor.pages_of(id.pid), monitor.mappings_of(id.pid)) else {
-                output::note(format_args!(
-                    "process {} is sampled, so its pages are not known one by one (--mode whole)",
-                    id.pid
-                ));
+                if self.sampled.insert(id.pid) {
+                    output::note(format_args!(
+                        "process {} is sampled, so its pages are not known one by one (--mode whole)",
+                        id.pid
+                    ));
+                }
                 continue;
             };
             if let Err(refusal) = self.worker.admit(id, clock::monotonic_ns()) {
                 self.refused_processes.insert(id.pid, refusal);
                 continue;
             }
+            may_come = true;
             let huge = huge_by_mapping(pages, mappings, monitor.now());
             // Which ones does not matter, as long as nothing depends on it.
             let mut rng = Rng::new(clock::monotonic_ns());
@@ -227,6 +236,7 @@ impl Work<'_> {
                 });
             }
         }
+        may_come
     }
 
     /// Splits the probes.
