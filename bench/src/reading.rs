@@ -7,6 +7,7 @@ use isotherm_heat::source::PageSource;
 use isotherm_sources::page_table::PageTable;
 use isotherm_sys::clock;
 use isotherm_units::{PAGES_PER_PMD, PmdNo};
+use std::hint::black_box;
 
 /// What one read of some memory took.
 #[derive(Clone, Copy, Debug)]
@@ -30,5 +31,34 @@ impl ReadCost {
     /// Nanoseconds of CPU time for each page of 4 KiB.
     pub fn cpu_ns_per_page(&self) -> f64 {
         self.cpu_ns as f64 / self.pages as f64
+    }
+}
+
+/// Memory as large as the page-table entries of some ranges. Copying it is the least that any reader of them could take on this machine,
+/// so it tells a slow machine from a slow reader.
+#[derive(Debug)]
+pub struct EntryCopy {
+    tables: Vec<Table>,
+}
+
+/// The entries of a huge range.
+type Table = [u64; PAGES_PER_PMD];
+
+impl EntryCopy {
+    /// For so many huge ranges.
+    pub fn new(pmds: usize) -> EntryCopy {
+        // Not zero, so that each table has frames of its own.
+        EntryCopy { tables: (1..=pmds as u64).map(|no| [no; PAGES_PER_PMD]).collect() }
+    }
+
+    /// Copies all of it, one table after the other to the same place.
+    pub fn measure(&self) -> ReadCost {
+        let mut to = [0; PAGES_PER_PMD];
+        let began = clock::thread_cpu_ns();
+        for table in &self.tables {
+            to.copy_from_slice(black_box(table));
+            black_box(&to);
+        }
+        ReadCost { cpu_ns: clock::thread_cpu_ns() - began, pages: self.tables.len() * PAGES_PER_PMD }
     }
 }

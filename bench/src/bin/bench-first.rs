@@ -13,7 +13,7 @@
 use anyhow::{Result, ensure};
 use isotherm_bench::first::{Comparison, Figures, OurPicture, Ours, PEERS, PeerTrial, SETTLED, Until, Workload};
 use isotherm_bench::memory::Growth;
-use isotherm_bench::reading::ReadCost;
+use isotherm_bench::reading::{EntryCopy, ReadCost};
 use isotherm_bench::{Log, become_workload, busy, in_own_thread, median, only, pages_that_fit, trials};
 use isotherm_heat::Ns;
 use isotherm_heat::source::{AccessSource, PageSource};
@@ -214,12 +214,21 @@ fn reads(bench: &mut Bench, case: &'static str) -> Result<()> {
     source.clear(pid, &pmds, &mut |_, _, _| {})?;
     // Each hot page is accessed every 50 ms.
     sleep(Duration::from_millis(200));
-    let costs = (0..READS)
-        .map(|_| Ok(ReadCost::measure(&mut source, pid, &pmds)?.cpu_ns_per_page()))
-        .collect::<Result<Vec<f64>>>()?;
-    let ns = median(&costs);
-    bench.progress(case, OURS, &format!("{ns:.2} ns of CPU time a page, median of {READS} reads"));
+    let (mut costs, mut copies) = (Vec::new(), Vec::new());
+    let copied = EntryCopy::new(pmds.len());
+    for _ in 0..READS {
+        costs.push(ReadCost::measure(&mut source, pid, &pmds)?.cpu_ns_per_page());
+        copies.push(copied.measure().cpu_ns_per_page());
+    }
+    let (ns, copy_ns) = (median(&costs), median(&copies));
+    bench.progress(
+        case,
+        OURS,
+        &format!("{ns:.2} ns of CPU time a page, median of {READS} reads; a copy of as many bytes {copy_ns:.2} ns"),
+    );
     bench.figures.add("read_ns_per_page", case, ns);
+    bench.figures.add("copy_ns_per_page", case, copy_ns);
+    bench.figures.add("read_over_copy", case, ns / copy_ns);
     Ok(())
 }
 

@@ -1,66 +1,90 @@
 //! Whether watching evicts: refaults of a store whose cgroup may hold a third more than its working set, watched and not.
 //!
-//! Clearing accessed bits takes from the kernel what it chooses by. Where memory is short, pages in use could leave sooner for it. All memory
-//! is cleared in the first seconds, and then what is due, so both are counted.
+//! Clearing accessed bits takes from the kernel what it chooses by. Where memory is short, pages in use could leave sooner for it.
+//!
+//! Refaults near a limit come in bursts, and those of two stores with the same keys differ by half. So one store is watched by turns, in
+//! the order that a trend does not favour: not, watched, watched, not. Each turn that is watched begins anew, which is the worst of
+//! watching: all memory is cleared in its first seconds. What the end of a turn leaves behind is waited for and not counted.
 
 use super::scene::{Load, Scene};
 use super::{set, wait};
 use anyhow::{Result, ensure};
 use isotherm_bench::daemon::isotherm;
+use std::fmt;
 use std::fs;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 /// Until counts say how large the working set is.
 const COUNTED_S: f64 = 15.0;
 /// What has left by the limit has come back where it is wanted.
 const SETTLED_S: f64 = 20.0;
-/// In the first time all memory is checked once, and its checks are confirmed. Then the rest of the time is as any other.
-const FIRST_S: u64 = 40;
-const THEN_S: u64 = 80;
+/// All memory is checked once in its first 40 s. The rest is as any other time.
+const TURN_S: u64 = 90;
+const BETWEEN_S: f64 = 15.0;
+/// Which turns are watched.
+const ORDER: [bool; 8] = [false, true, true, false, false, true, true, false];
 const RECORDING: &str = "/tmp/evict.isotherm";
 /// The limit, in working sets.
 const ROOM: f64 = 1.3;
 
-/// Refaults of a store under a limit.
+/// Refaults of one store under a limit, by turns.
 #[derive(Clone, Copy, Debug)]
-pub struct Refaults {
-    /// Since watching has begun.
-    pub first: u64,
-    /// After that.
-    pub then: u64,
-}
+pub struct Turns([u64; ORDER.len()]);
 
-impl Refaults {
+impl Turns {
     /// Of a store of its own.
-    pub fn measure(seed: u64, is_watched: bool) -> Result<Refaults> {
+    pub fn measure(seed: u64) -> Result<Turns> {
         let mut scene = Scene::start(seed, Load { heaps: 0, ..Load::USUAL })?;
         scene.truth();
         wait(COUNTED_S);
         let pages = scene.truth().hot_pages() as f64 * ROOM;
         set(scene.cgroup.file("memory.max"), format!("{:.0}", pages * 4096.0))?;
-        wait(SETTLED_S);
-        let before = scene.refaults()?;
-        let watching = is_watched.then(|| watch(scene.store.child.pid())).transpose()?;
-        wait(FIRST_S as f64);
-        let between = scene.refaults()?;
-        wait(THEN_S as f64);
-        let after = scene.refaults()?;
-        if let Some(status) = watching.map(|mut child| child.wait()).transpose()? {
-            ensure!(status.success(), "isotherm record: {status}");
+        let mut turns = [0; ORDER.len()];
+        wait(SETTLED_S - BETWEEN_S);
+        for (refaults, is_watched) in turns.iter_mut().zip(ORDER) {
+            wait(BETWEEN_S);
+            let before = scene.refaults()?;
+            if is_watched {
+                watch(scene.store.child.pid())?
+            } else {
+                wait(TURN_S as f64)
+            }
+            *refaults = scene.refaults()? - before;
         }
-        Ok(Refaults { first: between - before, then: after - between })
+        Ok(Turns(turns))
     }
 
-    /// All of them, the first, and those after that.
-    pub fn parts(self) -> [u64; 3] {
-        [self.first + self.then, self.first, self.then]
+    /// Watched over unwatched, in all.
+    pub fn ratio(&self) -> f64 {
+        ratio(&ORDER, &self.0)
+    }
+
+    /// The same of each two turns, one after the other.
+    pub fn ratios(&self) -> impl Iterator<Item = f64> {
+        ORDER.chunks(2).zip(self.0.chunks(2)).map(|(order, turns)| ratio(order, turns))
     }
 }
 
-fn watch(pid: u32) -> Result<Child> {
+impl fmt::Display for Turns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (refaults, is_watched) in self.0.iter().zip(ORDER) {
+            write!(f, "{refaults} {}, ", if is_watched { "watched" } else { "not" })?;
+        }
+        write!(f, "{:.2} times as many where watched", self.ratio())
+    }
+}
+
+fn ratio(order: &[bool], turns: &[u64]) -> f64 {
+    let sum = |is_watched| order.iter().zip(turns).filter(|(o, _)| **o == is_watched).map(|(_, n)| *n).sum::<u64>();
+    (sum(true) + 1) as f64 / (sum(false) + 1) as f64
+}
+
+/// Watches for a turn.
+fn watch(pid: u32) -> Result<()> {
     let _ = fs::remove_dir_all(RECORDING);
-    let duration = format!("{}s", FIRST_S + THEN_S);
     let mut record = isotherm();
-    record.args(["record", "-d", &duration, "-o", RECORDING, "-p"]).arg(pid.to_string());
-    Ok(record.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?)
+    record.args(["record", "-d", &format!("{TURN_S}s"), "-o", RECORDING, "-p"]).arg(pid.to_string());
+    let status = record.stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+    ensure!(status.success(), "isotherm record: {status}");
+    Ok(())
 }
