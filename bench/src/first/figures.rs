@@ -4,7 +4,7 @@ use crate::{Log, median, spread};
 use std::collections::BTreeMap;
 
 /// The keys, in the order of the RESULT line: ours, then those of the peers.
-const KEYS: [&str; 27] = [
+const KEYS: [&str; 29] = [
     "good_s_14g_one",
     "good_s_14g_eight",
     "exact_s_4g",
@@ -19,6 +19,8 @@ const KEYS: [&str; 27] = [
     "bytes_per_page",
     "bytes_per_page_idle",
     "read_ns_per_page",
+    "copy_ns_per_page",
+    "read_over_copy",
     "adaptive_good_s_14g_one",
     "adaptive_good_s_14g_eight",
     "adaptive_new_hot_s_14g",
