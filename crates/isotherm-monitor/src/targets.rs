@@ -93,6 +93,7 @@ impl<C: Clock> Monitor<C> {
             } else {
                 let room = self.room_for_whole(others);
                 self.step(pid, now, |w, turn| w.refit(room, turn));
+                self.name_again(pid);
             }
             all = others.with(self.known(pid));
         }
@@ -148,11 +149,14 @@ impl<C: Clock> Monitor<C> {
             Mode::Sampled => return Room::NONE,
             Mode::Auto => self.cpu.first_checks_in(FIRST_PICTURE),
         };
-        let new = all.saturating_sub(others.whole_pmds);
+        let (new, grown) =
+            (all.saturating_sub(others.whole_pmds), all.saturating_mul(GROWN).saturating_sub(others.whole_pmds));
+        // All or nothing: first checks of whole targets would starve next to samples.
+        let (new_beside, begun) = if others.sampled == 0 { (new, grown) } else { (0, 0) };
         Room {
-            // All or nothing: first checks of whole targets would starve next to samples, and samples next to later checks.
-            new: if others.sampled == 0 { new } else { 0 },
-            grown: all.saturating_mul(GROWN).saturating_sub(others.whole_pmds),
+            new: new_beside,
+            begun,
+            grown,
             // Only where all others that are sampled can be, too.
             again: new.saturating_sub(others.sampled_pmds),
         }
@@ -187,6 +191,7 @@ impl<C: Clock> Monitor<C> {
             Ok((mut watched, of_source)) => {
                 // The first read of everything happens once and does not count as bookkeeping.
                 self.charge_cpu();
+                watched.is_here = of_source.is_none();
                 watched.cgroup = of_source.unwrap_or_else(|| self.cgroup_of(watched.id));
                 watched.runs_guest |= self.follower.is_of_machine() && self.proc.holds_guest(pid).unwrap_or(false);
                 self.watched.insert(pid, watched);
@@ -251,6 +256,22 @@ impl<C: Clock> Monitor<C> {
         let Some(membership) = self.proc.membership(id.pid).ok().filter(|_| here) else { return String::new() };
         self.cgroups.note(&self.proc, &membership);
         membership.memory_path().unwrap_or_default().to_owned()
+    }
+
+    /// Takes in the name and the cgroup that a process has now: schemes are for those, and a process may be moved to keep one off. What
+    /// cannot be read stays as it was. Reads two small files.
+    fn name_again(&mut self, pid: u32) {
+        let Some(watched) = self.watched.get_mut(&pid).filter(|w| !w.exited && w.is_here) else { return };
+        let Some(stat) = self.proc.stat(pid).ok().filter(|stat| stat.start_ticks == watched.id.start_ticks) else {
+            return;
+        };
+        watched.comm = stat.comm;
+        let Ok(membership) = self.proc.membership(pid) else { return };
+        let cgroup = membership.memory_path().unwrap_or_default();
+        if watched.cgroup != cgroup {
+            watched.cgroup = cgroup.to_owned();
+            self.cgroups.note(&self.proc, &membership);
+        }
     }
 
     /// Marks a process as ended; it is reported once more, in the next snapshot.

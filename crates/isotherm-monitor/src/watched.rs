@@ -19,6 +19,8 @@ pub(crate) struct TargetMonitor {
     pub id: TargetId,
     pub comm: String,
     pub cgroup: String,
+    /// Both are read from this machine: not in a replay or a model.
+    pub is_here: bool,
     pub tracker: Box<dyn Tracker>,
     next_accesses: Ns,
     /// Time that interrupts have taken from it to report accesses.
@@ -52,6 +54,7 @@ impl TargetMonitor {
             id,
             comm,
             cgroup: String::new(),
+            is_here: false,
             tracker: track::begin(source, now, tracking(settings, id)),
             next_accesses: now,
             interrupts_ns: 0.0,

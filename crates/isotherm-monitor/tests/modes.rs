@@ -57,22 +57,32 @@ impl Scene {
 
 #[test]
 fn a_child_that_is_forked_for_a_while_leaves_its_parent_as_it_is_and_small_ones_are_whole_again_after_it() {
-    // 1: the parent. 2: the child, from 5 to 20 s. 3: one that begins beside the child.
+    // 1: the parent. 2: the child, from 35 to 50 s. 3: one that begins beside the child.
     let sizes = |pid, now: Ns| match (pid, now / S) {
         (1, _) => PARENT,
-        (2, 5..20) => PARENT,
-        (3, 10..) => 50,
+        (2, 35..50) => PARENT,
+        (3, 40..) => 50,
         _ => 0,
     };
     let mut scene = Scene::of(Mode::Auto, &[1, 2, 3], sizes);
-    assert_eq!(scene.whole_at(4 * S, &[1]), [true]);
+    assert_eq!(scene.whole_at(34 * S, &[1]), [true]);
     assert_eq!(
-        scene.whole_at(9 * S, &[1, 2]),
+        scene.whole_at(39 * S, &[1, 2]),
         [true, false],
         "both together are too many to be checked once in five minutes"
     );
-    assert_eq!(scene.whole_at(18 * S, &[1, 2, 3]), [true, false, false], "all that is new is sampled");
-    assert_eq!(scene.whole_at(70 * S, &[1, 2, 3]), [true, true, true]);
+    assert_eq!(scene.whole_at(48 * S, &[1, 2, 3]), [true, false, false], "all that is new is sampled");
+    assert_eq!(scene.whole_at(100 * S, &[1, 2, 3]), [true, true, true]);
+}
+
+#[test]
+fn what_begins_beside_a_large_target_is_sampled_with_it() {
+    let mut scene = Scene::of(Mode::Auto, &[1, 2], |pid, _| if pid == 1 { 50_000 } else { 1_000_000 });
+    assert_eq!(
+        scene.whole_at(3 * S, &[1, 2]),
+        [false, false],
+        "first checks of one and samples of the other would starve"
+    );
 }
 
 #[test]
@@ -95,7 +105,7 @@ fn a_target_that_grows_beyond_twice_what_can_be_checked_is_sampled_until_it_has_
 fn several_that_are_sampled_are_whole_again_when_all_of_them_can_be() {
     let sizes = |_, now: Ns| if now < 20 * S { 40_000 } else { 30_000 };
     let mut scene = Scene::of(Mode::Auto, &[1, 2], sizes);
-    assert_eq!(scene.whole_at(10 * S, &[1, 2]), [true, false]);
+    assert_eq!(scene.whole_at(10 * S, &[1, 2]), [false, false], "both have begun");
     assert_eq!(scene.whole_at(80 * S, &[1, 2]), [true, true]);
     let three = |_, now: Ns| if now < 20 * S { 61_000 } else { 25_000 };
     let mut scene = Scene::of(Mode::Auto, &[1, 2, 3], three);

@@ -2,6 +2,8 @@
 
 mod support;
 
+use isotherm_sys::proc::Proc;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -49,6 +51,34 @@ fn a_process_that_has_ended_and_is_traced_has_nothing_to_watch() {
     let stage = Stage::new();
     let ran = stage.start_isotherm(&format!("record -o r -d 6s -p {child}"));
     ran.end_within(Duration::from_secs(20)).ended(1).says("no user memory");
+}
+
+/// Schemes go by both, so a process that is moved to keep them off has to be taken for what it is.
+#[test]
+fn the_name_and_the_cgroup_of_a_process_are_those_that_it_has_now() {
+    need!(sees_pages() && is_root(), "root, and the page-table source");
+    let root = Proc::default().cgroups().ok().and_then(|cgroups| Some(cgroups.find("/").ok()?.dir));
+    let name = format!("isotherm-test-{}-moved", std::process::id());
+    let dir = root.map(|root| root.join(&name));
+    let Some(dir) = dir.filter(|dir| fs::create_dir_all(dir).is_ok()) else { return skip("a cgroup of its own") };
+    let script = Script::start(&format!(
+        "
+import os
+print('', flush=True)
+time.sleep(3)
+open('{}/cgroup.procs', 'w').write(str(os.getpid()))
+open('/proc/self/comm', 'w').write('renamed')
+time.sleep(600)",
+        dir.display()
+    ));
+    let Some(script) = script else { return skip("python3") };
+    let stage = Stage::new();
+    stage.isotherm(&format!("record -o r -d 8s -w 1s -p {}", script.pid())).ended(0);
+    let (processes, cgroups) = (stage.json("report processes r --json"), stage.json("report cgroups r --json"));
+    drop(script);
+    until(Duration::from_secs(5), || fs::remove_dir(&dir).is_ok());
+    assert_eq!(processes["report"]["processes"][0]["comm"], "renamed", "{processes}");
+    assert!(cgroups.to_string().contains(&name), "{cgroups}");
 }
 
 #[test]

@@ -13,6 +13,9 @@ use crate::{
 };
 use isotherm_units::PmdNo;
 
+/// A target is known after this time, once all but this part of it had its first check.
+pub(super) const KNOWN_AFTER: Ns = 30_000_000_000;
+const BEGUN_SHARE: usize = 20;
 /// The background-scan period until the monitor sets one.
 const FIRST_SCAN_PERIOD: Ns = 1_000_000_000;
 
@@ -24,6 +27,7 @@ pub(super) struct PageTracker {
     beside: Option<Box<ReportedTarget>>,
     tracking: Tracking,
     process_clears: ProcessClears,
+    began: Ns,
 }
 
 impl PageTracker {
@@ -34,6 +38,7 @@ impl PageTracker {
             beside,
             tracking,
             process_clears: ProcessClears::new(now),
+            began: now,
         }
     }
 
@@ -133,7 +138,13 @@ impl Tracker for PageTracker {
     }
 
     fn outgrown(&mut self, pmds: usize, room: Room, now: Ns) -> Option<Box<dyn Tracker>> {
-        let most = if self.target.is_empty() { room.new } else { room.grown };
+        let (all, unchecked) = (self.target.len(), self.target.unchecked());
+        let is_known = now.saturating_sub(self.began) >= KNOWN_AFTER && unchecked * BEGUN_SHARE <= all;
+        let most = match all {
+            0 => room.new,
+            _ if is_known => room.grown,
+            _ => room.begun,
+        };
         (pmds > most).then(|| {
             let sampled = SampledTracker::new(now, self.tracking, self.beside.take());
             Box::new(sampled) as Box<dyn Tracker>

@@ -1,7 +1,7 @@
 //! Checks of single huge ranges, for targets too large to check each huge range in good time. Now and then it clears the whole
 //! process, for pages that nothing else reaches.
 
-use super::pages::PageTracker;
+use super::pages::{KNOWN_AFTER, PageTracker};
 use super::process_clears::ProcessClears;
 use super::tracker::{Allotment, CLEAR_BATCH, ClearQuota, Extent, Room, SampledExtent, Tracker, Tracking, Turn};
 use crate::sampled::DECIDED_AFTER;
@@ -14,7 +14,7 @@ use crate::{Class, Granularity, Ns, ReportedTarget, SampledTarget, Summary, Tall
 const MAX_STUCK_PAGES: u64 = 10 << 20;
 
 /// A target that could be watched whole for this long is. Then all is measured anew, so not for a moment.
-const WHOLE_AGAIN: Ns = 30_000_000_000;
+const WHOLE_AGAIN: Ns = KNOWN_AFTER;
 
 /// A target of which samples are checked.
 #[derive(Debug)]

@@ -267,7 +267,7 @@ fn samples_whose_read_was_cut_short_are_read_again_ten_ms_later() {
 
 #[test]
 fn pages_are_outgrown_beyond_what_may_be_checked_and_beyond_more_once_they_are_known() {
-    let room = Room { new: 64, grown: 128, again: 48 };
+    let room = Room { new: 64, begun: 128, grown: 128, again: 48 };
     let mut source = Partial::new();
     let mut begun = PageTracker::new(0, TRACKING, Some(Box::new(ReportedTarget::new(0, Silence::Cold))));
     assert!(begun.outgrown(64, room, 0).is_none(), "exactly whole");
@@ -281,12 +281,18 @@ fn pages_are_outgrown_beyond_what_may_be_checked_and_beyond_more_once_they_are_k
     let sampled = known.outgrown(129, room, 0).expect("more than that");
     assert_eq!((sampled.granularity(), sampled.has_reports()), (Granularity::Region, false));
     assert!(known.outgrown(usize::MAX, Room::UNLIMITED, 0).is_none());
+    // Beside one that is sampled.
+    let beside = Room { new: 0, begun: 0, ..room };
+    let mut checked = four_cleared_pages(&mut source);
+    assert!(checked.outgrown(4, beside, 30 * S).is_none(), "all of it was checked");
+    assert!(checked.outgrown(4, beside, 29 * S).is_some(), "it has begun with the other");
+    assert!(known.outgrown(4, beside, 30 * S).is_some(), "first checks and samples would starve each other");
 }
 
 #[test]
 fn a_sampled_target_that_could_be_watched_whole_for_a_while_is() {
     const S: Ns = 1_000 * MS;
-    let room = Room { new: 64, grown: 128, again: 48 };
+    let room = Room { new: 64, begun: 128, grown: 128, again: 48 };
     let mut begun = PageTracker::new(0, TRACKING, Some(Box::new(ReportedTarget::new(0, Silence::Cold))));
     let mut sampled = begun.outgrown(65, room, 0).expect("more than may be checked");
     assert!(sampled.outgrown(48, room, S).is_none() && sampled.outgrown(48, room, 30 * S).is_none(), "29 s");

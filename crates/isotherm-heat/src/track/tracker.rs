@@ -218,7 +218,10 @@ impl Turn<'_> {
 pub struct Room {
     /// If it is new.
     pub new: usize,
-    /// If it is watched whole. What others do is no reason to sample it: a child that is forked for a minute has as much memory again.
+    /// If it is watched whole, and much of it was not checked yet.
+    pub begun: usize,
+    /// If it is watched whole and known. What others do is no reason to sample it: a child that is forked for a minute has as much memory
+    /// again.
     pub grown: usize,
     /// If it is sampled. It is watched whole once it has had no more than this for a while.
     pub again: usize,
@@ -226,9 +229,9 @@ pub struct Room {
 
 impl Room {
     /// As many as there are.
-    pub const UNLIMITED: Room = Room { new: usize::MAX, grown: usize::MAX, again: usize::MAX };
+    pub const UNLIMITED: Room = Room { new: usize::MAX, begun: usize::MAX, grown: usize::MAX, again: usize::MAX };
     /// Nothing is watched whole.
-    pub const NONE: Room = Room { new: 0, grown: 0, again: 0 };
+    pub const NONE: Room = Room { new: 0, begun: 0, grown: 0, again: 0 };
 }
 
 /// What is stored for one target.
