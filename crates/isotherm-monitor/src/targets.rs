@@ -192,7 +192,7 @@ impl<C: Clock> Monitor<C> {
                 // The first read of everything happens once and does not count as bookkeeping.
                 self.charge_cpu();
                 watched.is_here = of_source.is_none();
-                watched.cgroup = of_source.unwrap_or_else(|| self.cgroup_of(watched.id));
+                watched.cgroup = of_source.or_else(|| Some(self.names_of(watched.id)?.1)).unwrap_or_default();
                 watched.runs_guest |= self.follower.is_of_machine() && self.proc.holds_guest(pid).unwrap_or(false);
                 self.watched.insert(pid, watched);
                 self.declined.forget(pid);
@@ -250,27 +250,21 @@ impl<C: Clock> Monitor<C> {
         }
     }
 
-    /// The cgroup of a process; empty if it is not of this machine, as in a replay.
-    fn cgroup_of(&mut self, id: TargetId) -> String {
-        let here = self.proc.identity(id.pid).is_ok_and(|i| i.start_ticks == id.start_ticks);
-        let Some(membership) = self.proc.membership(id.pid).ok().filter(|_| here) else { return String::new() };
+    /// The name and the cgroup of a process; `None` if it is not of this machine, as in a replay. Reads two small files.
+    fn names_of(&mut self, id: TargetId) -> Option<(String, String)> {
+        let stat = self.proc.stat(id.pid).ok().filter(|stat| stat.start_ticks == id.start_ticks)?;
+        let membership = self.proc.membership(id.pid).ok()?;
         self.cgroups.note(&self.proc, &membership);
-        membership.memory_path().unwrap_or_default().to_owned()
+        Some((stat.comm, membership.memory_path().unwrap_or_default().to_owned()))
     }
 
     /// Takes in the name and the cgroup that a process has now: schemes are for those, and a process may be moved to keep one off. What
-    /// cannot be read stays as it was. Reads two small files.
+    /// cannot be read stays as it was.
     fn name_again(&mut self, pid: u32) {
-        let Some(watched) = self.watched.get_mut(&pid).filter(|w| !w.exited && w.is_here) else { return };
-        let Some(stat) = self.proc.stat(pid).ok().filter(|stat| stat.start_ticks == watched.id.start_ticks) else {
-            return;
-        };
-        watched.comm = stat.comm;
-        let Ok(membership) = self.proc.membership(pid) else { return };
-        let cgroup = membership.memory_path().unwrap_or_default();
-        if watched.cgroup != cgroup {
-            watched.cgroup = cgroup.to_owned();
-            self.cgroups.note(&self.proc, &membership);
+        let id = self.watched.get(&pid).filter(|w| !w.exited && w.is_here).map(|w| w.id);
+        let names = id.and_then(|id| self.names_of(id));
+        if let (Some(names), Some(watched)) = (names, self.watched.get_mut(&pid)) {
+            (watched.comm, watched.cgroup) = names;
         }
     }
 

@@ -1,14 +1,15 @@
 //! What the first picture waits for when the start was expensive. Time is virtual, and each call has its price in CPU time.
 
+#[path = "support/costing.rs"]
+mod costing;
 mod support;
 
+use costing::Costing;
 use isotherm_heat::source::{BitsSink, Cleared, ClearedProcess, ClearedSink, PageSource, Progress, SourceResult};
-use isotherm_heat::{Clock, Mask, Ns, PmdBits, VirtualClock};
+use isotherm_heat::{Clock, Mask, Ns, PmdBits};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
 use isotherm_sys::proc::Proc;
 use isotherm_units::PmdNo;
-use std::cell::Cell;
-use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use support::MadeUp;
 
@@ -19,34 +20,6 @@ const PMDS: u64 = 512;
 /// What a clear takes on a busy machine, and a read.
 const CLEAR: Ns = 120_000;
 const READ: Ns = 2_000;
-
-/// CPU time is what calls took, the opening of the source included.
-#[derive(Clone, Debug, Default)]
-struct Costing {
-    time: VirtualClock,
-    cpu: Rc<Cell<Ns>>,
-}
-
-impl Costing {
-    fn spend(&self, ns: Ns) {
-        self.cpu.set(self.cpu.get() + ns);
-        self.time.sleep_until(self.time.now() + ns);
-    }
-}
-
-impl Clock for Costing {
-    fn now(&self) -> Ns {
-        self.time.now()
-    }
-
-    fn cpu(&self) -> Ns {
-        self.cpu.get()
-    }
-
-    fn sleep_until(&self, at: Ns) {
-        self.time.sleep_until(at);
-    }
-}
 
 /// A process with small pages that nobody accesses.
 struct Idle(Costing);

@@ -1,13 +1,16 @@
 //! Targets take turns at a budget that is too small for all of them. Time is virtual, and a clear takes CPU time.
 
+#[path = "support/costing.rs"]
+mod costing;
 mod support;
 
+use costing::Costing;
 use isotherm_heat::source::{BitsSink, Cleared, ClearedProcess, ClearedSink, PageSource, Progress, SourceResult};
-use isotherm_heat::{Clock, Mask, Ns, PmdBits, VirtualClock};
+use isotherm_heat::{Clock, Mask, Ns, PmdBits};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
 use isotherm_sys::proc::Proc;
 use isotherm_units::PmdNo;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
@@ -16,33 +19,6 @@ use support::MadeUp;
 const S: Ns = 1_000_000_000;
 /// What a clear takes.
 const CLEAR: Ns = 35_000;
-
-#[derive(Clone, Debug, Default)]
-struct Costing {
-    time: VirtualClock,
-    cpu: Rc<Cell<Ns>>,
-}
-
-impl Costing {
-    fn spend(&self, ns: Ns) {
-        self.cpu.set(self.cpu.get() + ns);
-        self.time.sleep_until(self.time.now() + ns);
-    }
-}
-
-impl Clock for Costing {
-    fn now(&self) -> Ns {
-        self.time.now()
-    }
-
-    fn cpu(&self) -> Ns {
-        self.cpu.get()
-    }
-
-    fn sleep_until(&self, at: Ns) {
-        self.time.sleep_until(at);
-    }
-}
 
 /// Counts clears by process. Nothing is ever accessed.
 struct Counting {

@@ -137,7 +137,7 @@ impl<M: Machine> Rounds<M> {
 
     /// Forgets a process.
     pub fn forget(&mut self, process: TargetId) {
-        self.retry.forget(process);
+        self.withdraw(process);
         self.worker.dismiss(process);
     }
 

@@ -2,13 +2,12 @@
 
 mod support;
 
-use isotherm_sys::proc::Proc;
 use isotherm_workload::{Child, Index};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-use support::{ISOTHERM, Stage, alone, can_collapse, huge_bytes, is_root, skip, until};
+use support::{ISOTHERM, Stage, alone, can_collapse, huge_bytes, is_root, own_cgroup, skip, until};
 
 const LONG: Duration = Duration::from_secs(80);
 /// Some windows, in which hints would come.
@@ -22,10 +21,9 @@ struct PodCgroup {
 
 impl PodCgroup {
     fn new() -> Option<PodCgroup> {
-        let root = Proc::default().cgroups().ok()?.find("/").ok()?.dir;
         let name = format!("pod0f1c2d3e-4a5b-6c7d-8e9f-{:012x}", std::process::id());
-        let dir = root.join(format!("isotherm-test-{}-pods", std::process::id())).join(&name);
-        fs::create_dir_all(&dir).ok()?;
+        let dir = own_cgroup("pods")?.join(&name);
+        fs::create_dir(&dir).ok()?;
         Some(PodCgroup { dir, name })
     }
 

@@ -2,12 +2,13 @@
 
 mod support;
 
-use isotherm_sys::proc::Proc;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use support::{ISOTHERM, Script, Stage, alone, busy_demo, installed, is_root, read, sees_pages, skip, until, workload};
+use support::{
+    ISOTHERM, Script, Stage, alone, busy_demo, installed, is_root, own_cgroup, read, sees_pages, skip, until, workload,
+};
 
 /// Threads of a child, all traced by a tracer that never waits for any: killed, they stay for as long as it lives.
 const TRACED: &str = "
@@ -57,10 +58,7 @@ fn a_process_that_has_ended_and_is_traced_has_nothing_to_watch() {
 #[test]
 fn the_name_and_the_cgroup_of_a_process_are_those_that_it_has_now() {
     need!(sees_pages() && is_root(), "root, and the page-table source");
-    let root = Proc::default().cgroups().ok().and_then(|cgroups| Some(cgroups.find("/").ok()?.dir));
-    let name = format!("isotherm-test-{}-moved", std::process::id());
-    let dir = root.map(|root| root.join(&name));
-    let Some(dir) = dir.filter(|dir| fs::create_dir_all(dir).is_ok()) else { return skip("a cgroup of its own") };
+    let Some(dir) = own_cgroup("moved") else { return skip("a cgroup of its own") };
     let script = Script::start(&format!(
         "
 import os
@@ -78,7 +76,8 @@ time.sleep(600)",
     drop(script);
     until(Duration::from_secs(5), || fs::remove_dir(&dir).is_ok());
     assert_eq!(processes["report"]["processes"][0]["comm"], "renamed", "{processes}");
-    assert!(cgroups.to_string().contains(&name), "{cgroups}");
+    let name = dir.file_name().unwrap().to_string_lossy();
+    assert!(cgroups.to_string().contains(&*name), "{cgroups}");
 }
 
 #[test]

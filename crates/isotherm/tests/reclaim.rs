@@ -15,7 +15,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use support::{Script, Stage, idle_and_hot, is_root, sees_pages, skip, until, workload};
+use support::{Script, Stage, idle_and_hot, is_root, own_cgroup, sees_pages, skip, until, workload};
 
 const MIB: u64 = 1 << 20;
 
@@ -62,9 +62,7 @@ fn a_cgroup_without_processes_that_can_be_watched_is_not_waited_for_for_ever() {
     need!(sees_pages(), "the page-table source");
     need!(is_root(), "root, to make a cgroup");
     let stage = Stage::new();
-    let root = Proc::default().cgroups().ok().and_then(|cgroups| Some(cgroups.find("/").ok()?.dir));
-    let dir = root.map(|root| root.join(format!("isotherm-test-{}-ends", std::process::id())));
-    let Some(dir) = dir.filter(|dir| fs::create_dir_all(dir).is_ok()) else { return skip("a cgroup of its own") };
+    let Some(dir) = own_cgroup("ends") else { return skip("a cgroup of its own") };
     let sleeps = stage.start_shell(&format!("echo $$ > {}/cgroup.procs && exec sleep 3", dir.display()));
     until(Duration::from_secs(5), || fs::read_to_string(dir.join("cgroup.procs")).is_ok_and(|pids| !pids.is_empty()));
     let reclaim = stage.start_isotherm(&format!("reclaim --idle 2s -d 4s --dry-run --cgroup {}", dir.display()));

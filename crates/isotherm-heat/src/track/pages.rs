@@ -90,31 +90,6 @@ impl PageTracker {
         Ok(pmds.len())
     }
 
-    /// Clears what is due: huge ranges with unexpected accesses and, unless the budget is for those only, huge ranges whose time
-    /// has come.
-    fn clear_pmds(&mut self, quota: ClearQuota, turn: &mut Turn<'_>) -> SourceResult<usize> {
-        let now = turn.now;
-        let due = self.target.due_clears(now, quota);
-        for pmd in &due {
-            turn.spent.by_class[self.target.class_of(*pmd) as usize] += 1;
-        }
-        // Accesses until now would be lost with the bits. A huge range without cleared pages has nothing to lose.
-        let (cleared, mut ready): (Vec<_>, Vec<_>) = due.iter().partition(|b| self.target.has_cleared(**b));
-        let answered = match self.read(&cleared, turn) {
-            Ok(answered) => answered,
-            Err(error) => {
-                due.iter().for_each(|pmd| self.target.clear_later(now, *pmd));
-                return Err(error);
-            }
-        };
-        for pmd in &cleared[answered..] {
-            self.target.clear_later(now, *pmd);
-        }
-        ready.extend(&cleared[..answered]);
-        ready.sort_unstable();
-        self.clear(&ready, turn)
-    }
-
     /// Takes in a clear of the whole process for `pages` stuck pages, and sets when the next one may come.
     fn process_cleared(&mut self, cleared: &ClearedProcess, pages: u64) {
         let clear = cleared.clear;
@@ -197,7 +172,26 @@ impl Tracker for PageTracker {
     }
 
     fn clear_due(&mut self, quota: ClearQuota, turn: &mut Turn<'_>) -> SourceResult<usize> {
-        self.clear_pmds(quota, turn)
+        let now = turn.now;
+        let due = self.target.due_clears(now, quota);
+        for pmd in &due {
+            turn.spent.by_class[self.target.class_of(*pmd) as usize] += 1;
+        }
+        // Accesses until now would be lost with the bits. A huge range without cleared pages has nothing to lose.
+        let (cleared, mut ready): (Vec<_>, Vec<_>) = due.iter().partition(|b| self.target.has_cleared(**b));
+        let answered = match self.read(&cleared, turn) {
+            Ok(answered) => answered,
+            Err(error) => {
+                due.iter().for_each(|pmd| self.target.clear_later(now, *pmd));
+                return Err(error);
+            }
+        };
+        for pmd in &cleared[answered..] {
+            self.target.clear_later(now, *pmd);
+        }
+        ready.extend(&cleared[..answered]);
+        ready.sort_unstable();
+        self.clear(&ready, turn)
     }
 
     fn take_reports(&mut self, turn: &mut Turn<'_>) -> SourceResult<f64> {

@@ -1,6 +1,6 @@
 //! What a spool holds, counted without being its owner.
 
-use super::{COUNTS, Counts, OPEN, READY, names, parts, record};
+use super::{COUNTS, Counts, LOCK, OPEN, READY, names, parts, record};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -67,7 +67,7 @@ impl Counts {
 
 /// Whether a spool has an owner.
 pub fn is_in_use(root: &Path) -> io::Result<bool> {
-    let lock = File::open(root.join("lock"))?;
+    let lock = File::open(root.join(LOCK))?;
     match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared) {
         Ok(()) => Ok(false),
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),

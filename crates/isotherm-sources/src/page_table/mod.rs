@@ -31,7 +31,7 @@ use isotherm_sys::lru_gen::{LruGen, Memcg};
 use isotherm_sys::madvise::PidFd;
 use isotherm_sys::pagemap::{Pagemap, kernel_has_soft_dirty};
 use isotherm_sys::proc::{MapEntry, Maps, Proc, VmFlags};
-use isotherm_units::{Addr, PAGES_PER_PMD, PmdNo};
+use isotherm_units::{Addr, AddrRange, PAGES_PER_PMD, PmdNo};
 use shared_mapping::SharedMapping;
 use std::collections::HashMap;
 use std::io;
@@ -186,24 +186,24 @@ fn io_error(what: &str, pid: u32, source: io::Error) -> Error {
 /// An address for each GiB that a mapping touches, in the mapping with most of it. One that comes and goes, and is gone when its address
 /// is looked up, would take the others with it; the largest is seldom of that kind.
 fn gib_addresses(maps: &[MapEntry]) -> Vec<Addr> {
-    let mut found: Vec<(Addr, u64)> = Vec::new();
+    let mut found: Vec<AddrRange> = Vec::new();
     for map in maps.iter().filter(|m| m.is_monitorable() && !m.range.is_empty()) {
         let (first, last) = (map.range.start.0 >> GIB_SHIFT, (map.range.end.0 - 1) >> GIB_SHIFT);
         for gib in first..=last {
-            let (start, end) =
-                (map.range.start.max(Addr(gib << GIB_SHIFT)), map.range.end.min(Addr((gib + 1) << GIB_SHIFT)));
-            let part = (start, end.0 - start.0);
+            let whole = AddrRange::new(Addr(gib << GIB_SHIFT), Addr((gib + 1) << GIB_SHIFT));
+            let Some(part) = map.range.intersect(whole) else { continue };
             match found.last_mut() {
-                Some(last) if last.0.0 >> GIB_SHIFT == gib => {
-                    if part.1 > last.1 {
-                        *last = part;
-                    }
-                }
+                Some(last) if last.start.0 >> GIB_SHIFT == gib => *last = larger(*last, part),
                 _ => found.push(part),
             }
         }
     }
-    found.into_iter().map(|(start, _)| start).collect()
+    found.into_iter().map(|part| part.start).collect()
+}
+
+/// The larger range, or the first of two that are alike.
+fn larger(first: AddrRange, second: AddrRange) -> AddrRange {
+    if second.len() > first.len() { second } else { first }
 }
 
 /// The mappings in a huge range.

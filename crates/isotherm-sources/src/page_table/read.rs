@@ -1,6 +1,6 @@
 //! Reads the page tables of a target in passes, through any of its threads that still has its memory.
 
-use super::{BUSY_TRIES, MAX_THREAD_TRIES, PMDS_PER_PASS, PageTable, io_error};
+use super::{BUSY_TRIES, MAX_THREAD_TRIES, PMDS_PER_PASS, PageTable, io_error, larger};
 use crate::Error;
 use isotherm_bpf::page_table::{Answer, Kind, MAX_REQUESTS, Op};
 use isotherm_heat::source::{BitsSink, Progress};
@@ -85,8 +85,7 @@ impl PageTable {
                 let mappings =
                     maps[at..].iter().take_while(|m| m.range.start < range.end).filter(|m| m.is_monitorable());
                 let parts = mappings.filter_map(|m| m.range.intersect(range));
-                // The first of those that are alike.
-                parts.reduce(|best, part| if part.len() > best.len() { part } else { best }).map(|part| part.start)
+                parts.reduce(larger).map(|part| part.start)
             })
             .collect()
     }

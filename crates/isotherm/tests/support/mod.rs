@@ -9,6 +9,7 @@
 
 pub mod serving;
 
+use isotherm_sys::proc::Proc;
 use isotherm_workload::{Child, Pattern};
 use serde_json::Value;
 use std::fs::{self, File, Permissions};
@@ -413,6 +414,13 @@ pub fn busy_demo() -> String {
 pub fn installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
+}
+
+/// A new cgroup of the test's own below the root. The test removes it, after the processes in it.
+pub fn own_cgroup(name: &str) -> Option<PathBuf> {
+    let root = Proc::default().cgroups().ok()?.find("/").ok()?.dir;
+    let dir = root.join(format!("isotherm-test-{}-{name}", std::process::id()));
+    fs::create_dir_all(&dir).ok().map(|()| dir)
 }
 
 pub fn is_root() -> bool {
