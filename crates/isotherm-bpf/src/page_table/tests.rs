@@ -38,7 +38,7 @@ fn seed() -> u64 {
 }
 
 #[test]
-fn bits_are_those_of_random_pages_accessible_or_not() {
+fn bits_are_those_of_random_pages_accessible_or_not_and_pages_that_were_only_read_are_none() {
     let _turn = TURN.lock();
     let Ok(mut walker) = Walker::open() else {
         let _ = writeln!(io::stderr(), "skipped: needs the page-table reader (root)");
@@ -52,6 +52,11 @@ fn bits_are_those_of_random_pages_accessible_or_not() {
         let present = pages(|_| rng.below(4) < of_4);
         for page in (0..512).filter(|page| has(&present, *page)) {
             memory.write(page);
+        }
+        // The zero page, whose bits stay set for ever.
+        let of_4 = rng.below(5);
+        for page in (0..512).filter(|page| !has(&present, *page) && rng.below(4) < of_4) {
+            assert_eq!(memory.read(page), 0);
         }
         clear_refs::clear(Path::new("/proc"), me, Clear::All).unwrap();
         // Flushes the TLB, without which the processor would not set the bits of pages again.
@@ -71,6 +76,26 @@ fn bits_are_those_of_random_pages_accessible_or_not() {
         let (_, answers) = walker.pass(me, Op::Tables, &[pmd.addr()]).unwrap();
         assert!(has(&answers[0].b, usize::try_from(pmd.0 % 512).unwrap()), "{:?}", answers[0]);
     }
+}
+
+#[test]
+fn a_huge_range_that_was_only_read_has_no_pages() {
+    let _turn = TURN.lock();
+    let Ok(mut walker) = Walker::open() else {
+        let _ = writeln!(io::stderr(), "skipped: needs the page-table reader (root)");
+        return;
+    };
+    let memory = Memory::anonymous(2 * PMD_SIZE, PageSize::Huge).unwrap();
+    let pmd = memory.range().start.pmd();
+    let (read, written) = (0, 512);
+    assert_eq!(memory.read(read), 0);
+    memory.write(written);
+    let (pass, answers) = walker.pass(std::process::id(), Op::Pmds, &[pmd.addr(), pmd.next().addr()]).unwrap();
+    assert_eq!((pass.done, pass.read_errors), (2, 0));
+    // Where the machine makes no huge pages, there is a table, of the zero page.
+    let is_empty = answers[0].kind() == Kind::None || answers[0].kind() == Kind::Pages && answers[0].b == [0; 8];
+    assert!(is_empty, "{:?}", answers[0]);
+    assert!(matches!(answers[1].kind(), Kind::Leaf2M | Kind::Pages), "{:?}", answers[1]);
 }
 
 #[test]

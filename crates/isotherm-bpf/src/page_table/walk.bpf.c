@@ -11,6 +11,10 @@
  *
  * Tables are read through the direct map with bpf_probe_read_kernel(), which survives any address. Failures are counted
  * and never reported as "not accessed".
+ *
+ * An entry that the kernel marks as special maps no page of the process: it maps the zero page, which backs memory that was only
+ * read, or device memory. The kernel does not count it as resident, and nothing clears its accessed bit: advice and
+ * clear_refs both step over it. It counts as not present. So does the huge zero page, which kernels before 6.18 do not mark.
  */
 #include "../kernel_types.h"
 #include <bpf/bpf_helpers.h>
@@ -27,6 +31,7 @@
 #define ENTRY_ACCESSED (1ULL << 5)
 #define ENTRY_LEAF (1ULL << 7)
 #define ENTRY_PROT_NONE (1ULL << 8)
+#define ENTRY_SPECIAL (1ULL << 9)
 #define ENTRY_FRAME 0x000ffffffffff000ULL
 
 /* What the caller wants done with each requested address. */
@@ -117,6 +122,8 @@ struct layout {
 	__u32 head_at;
 	__u64 page_array;
 	__u32 hidden;		/* the kernel does not tell us addresses of its symbols: direct_map is a guess */
+	__u32 pad;
+	__u64 huge_zero_at;	/* address of the variable with the frame of the huge zero page; 0: not known */
 } layout;
 
 /* Scratch: one table. A single reader owns the object, so one is enough. */
@@ -158,6 +165,8 @@ int find_layout(void *unused)
 	layout.hidden = found == -EPERM;
 	layout.direct_map = base;
 	layout.top_shift = shift;
+	if (!bpf_kallsyms_lookup_name("huge_zero_pfn", 14, 0, &at))
+		layout.huge_zero_at = at;
 	return 0;
 }
 
@@ -227,11 +236,26 @@ failed:
 
 /* The low 16 bits of an entry. A quad is those of four entries that are three apart, side by side. */
 #define SHORT(i) ((__u64)((__u16 *)table)[(i) * 4])
-#define QUAD(i) ((SHORT(i) | SHORT((i) + 3) << 16 | SHORT((i) + 6) << 32 | SHORT((i) + 9) << 48) & 0x0121012101210121ULL)
+#define QUAD(i) (SHORT(i) | SHORT((i) + 3) << 16 | SHORT((i) + 6) << 32 | SHORT((i) + 9) << 48)
+/* Its bits 0, 5 and 8, and the same in the three shorts above. */
+#define SELECT(quad) ((quad) & 0x0121012101210121ULL)
+#define ANY_SPECIAL (ENTRY_SPECIAL * 0x0001000100010001ULL)
 /* Moves the lowest three bits of each short to the top: twelve bits, from bit 48 on. */
 #define TOGETHER(x) (((x) & 0x0007000700070007ULL) * (1ULL << 48 | 1ULL << 35 | 1ULL << 22 | 1ULL << 9) >> 48 & 0xfff)
 /* Without this, clang loads all 64 entries before it combines any, and runs out of its 512 bytes of stack. */
-#define KEEP(x, y) asm volatile("" : "+r"(x), "+r"(y))
+#define KEEP(x, y, z) asm volatile("" : "+r"(x), "+r"(y), "+r"(z))
+
+/* Which of 64 entries are special. Few tables have any, so gather() asks only where one of them is. */
+__noinline __u64 special_of(__u32 word)
+{
+	__u64 special = 0;
+
+	if (word >= WORDS)
+		return 0;
+	for (int i = 0; i < 64; i++)
+		special |= (__u64)!!(table[word * 64 + i] & ENTRY_SPECIAL) << i;
+	return special;
+}
 
 /*
  * Gathers present and accessed bits of `table` for request `at`. This loop costs as much as the copy of the table, so it
@@ -242,7 +266,8 @@ failed:
  *	       2  1  0  2  1  0     2  1  0	entry; 3 to 5, 6 to 8 and 9 to 11 in those
  *
  * and separated once for the twelve. N stands for P in a page that PROT_NONE keeps present; no other user page has
- * bit 8 (global). A global function, as the verifier checks such a function once, and not for each path to it.
+ * bit 8 (global). Special entries are rare: all are combined with OR, and looked for where that finds one. A global
+ * function, as the verifier checks such a function once, and not for each path to it.
  */
 __noinline int gather(__u32 at)
 {
@@ -251,26 +276,34 @@ __noinline int gather(__u32 at)
 	if (!out)
 		return 1;
 	for (int word = 0; word < WORDS; word++) {
-		__u64 young = 0, present = 0;
+		__u64 young = 0, present = 0, any = 0;
 
 #pragma clang loop unroll(full)
 		for (int first = 0; first < 60; first += 12) {
-			__u64 twelve = QUAD(word * 64 + first);
+			__u64 quad = QUAD(word * 64 + first), twelve = SELECT(quad);
 
-			twelve |= QUAD(word * 64 + first + 1) << 1;
-			twelve |= QUAD(word * 64 + first + 2) << 2;
+			any |= quad;
+			quad = QUAD(word * 64 + first + 1);
+			any |= quad;
+			twelve |= SELECT(quad) << 1;
+			quad = QUAD(word * 64 + first + 2);
+			any |= quad;
+			twelve |= SELECT(quad) << 2;
 			twelve |= twelve >> 8;
 			present |= TOGETHER(twelve) << first;
 			young |= TOGETHER(twelve >> 5) << first;
-			KEEP(young, present);
+			KEEP(young, present, any);
 		}
 #pragma clang loop unroll(full)
 		for (int last = 60; last < 64; last++) {
 			__u64 e = SHORT(word * 64 + last);
 
+			any |= e;
 			present |= ((e | e >> 8) & 1) << last;
 			young |= (e >> 5 & 1) << last;
 		}
+		if (any & ANY_SPECIAL)
+			present &= ~special_of(word);
 		out->a[word] = young & present;
 		out->b[word] = present;
 	}
@@ -328,6 +361,21 @@ static __always_inline void answer_huge_folio(__u64 entry)
 		read_folio(entry & ~0x1ff000ULL, &pmd->of_page[0]);
 }
 
+/* Whether such an entry maps the huge zero page, or is special. One of a table of pages is neither. */
+static __always_inline int is_huge_zero(__u64 entry)
+{
+	__u64 frame;
+
+	if (!(entry & ENTRY_LEAF))
+		return 0;
+	if (entry & ENTRY_SPECIAL)
+		return 1;
+	if (!layout.huge_zero_at || bpf_probe_read_kernel(&frame, 8, (void *)layout.huge_zero_at))
+		return 0;
+	/* Bit 12 of a huge entry is an attribute. */
+	return (entry & ENTRY_FRAME & ~0x1ff000ULL) >> 12 == frame;
+}
+
 static __always_inline void answer_pmd(struct walk *w, __u64 addr, struct answer *out)
 {
 	__u32 at = outcome.done;
@@ -335,7 +383,7 @@ static __always_inline void answer_pmd(struct walk *w, __u64 addr, struct answer
 
 	if (read_entry(w->upper, (addr >> 21) & 511, &entry))
 		return answer_error(out);
-	if (!(entry & (ENTRY_PRESENT | ENTRY_PROT_NONE))) {
+	if (!(entry & (ENTRY_PRESENT | ENTRY_PROT_NONE)) || is_huge_zero(entry)) {
 		out->kind = KIND_NONE;
 		return;
 	}
