@@ -19,7 +19,7 @@ mod text;
 pub mod top;
 pub mod vmstat;
 
-pub use text::TextStyle;
+pub use text::{TextStyle, write_wrapped};
 
 #[cfg(test)]
 #[path = "../examples/support/sample.rs"]

@@ -208,7 +208,7 @@ pub(crate) fn draw_bar(share: f64, width: usize, ascii: bool) -> String {
 }
 
 /// Writes a sentence, wrapped between words so that no line exceeds the style's width.
-pub(crate) fn write_wrapped(out: &mut dyn Write, text: &str, style: TextStyle) -> io::Result<()> {
+pub fn write_wrapped(out: &mut dyn Write, text: &str, style: TextStyle) -> io::Result<()> {
     wrap(text, style).iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 

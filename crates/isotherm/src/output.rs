@@ -6,6 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use isotherm_systemd::{Priority, messages};
 use isotherm_view::heatmap::{ColorMode, TerminalStyle};
 use isotherm_view::{TextStyle, human};
+use rustix::fs::Access;
 use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
@@ -155,6 +156,18 @@ pub fn file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -
     Ok(())
 }
 
+/// Fails if a file could not be written. For work that takes a while before its result is written.
+pub fn can_write(path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let changed = if path.exists() { path } else { folder };
+    let is_possible = if path.is_dir() {
+        Err(io::ErrorKind::IsADirectory.into())
+    } else {
+        rustix::fs::access(changed, Access::WRITE_OK).map_err(io::Error::from)
+    };
+    is_possible.with_context(|| format!("create {}", path.display()))
+}
+
 /// The name that a value has in JSON; empty if it is no text there.
 pub fn json_name(of: &impl Serialize) -> String {
     serde_json::to_value(of).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
@@ -205,6 +218,22 @@ pub fn counting(things: u64, what: &str) -> ProgressBar {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn whether_a_file_can_be_written_is_known_without_making_it() {
+        let folder = std::env::temp_dir().join(format!("isotherm-writable-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let file = folder.join("heat.png");
+        assert!(can_write(&file).is_ok() && !file.exists());
+        std::fs::write(&file, "was there").unwrap();
+        assert!(can_write(&file).is_ok());
+        assert_eq!(std::fs::read(&file).unwrap(), b"was there");
+        for (wrong, why) in [(folder.clone(), "directory"), (folder.join("none/heat.png"), "No such file")] {
+            let error = format!("{:#}", can_write(&wrong).unwrap_err());
+            assert!(error.starts_with(&format!("create {}", wrong.display())) && error.contains(why), "{error}");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 
     #[test]
     fn json_holds_nothing_that_a_terminal_acts_on_and_reads_back_the_same() {

@@ -30,6 +30,7 @@ use isotherm_sys::{clock, descriptors, random};
 use isotherm_systemd::Pulse;
 use isotherm_units::{PMD_SIZE, human};
 use std::ffi::OsString;
+use std::io;
 use std::ops::ControlFlow;
 use std::process;
 use std::sync::Arc;
@@ -42,23 +43,35 @@ const SETTLED_NS: u64 = 10_000_000_000;
 /// window goes through all others.
 const MAX_COLD_PMDS: u64 = 1 << 16;
 
+/// Where the standard output of a command goes that we start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandOutput {
+    /// Where ours goes, to which nothing is printed.
+    AsOurs,
+    /// To standard error: a report is printed on ours, which may be read by another program.
+    OnStderr,
+}
+
 /// A command that we started in order to watch it. It gets SIGTERM when we end.
 #[derive(Debug)]
 pub struct Started(process::Child);
 
 impl Started {
-    /// Starts `command`, if there is one.
-    pub fn of(command: &[OsString]) -> Result<Option<Started>> {
-        if command.is_empty() { Ok(None) } else { Started::new(command).map(Some) }
+    /// Starts `command`, if there is one, with its standard output where `output` says.
+    pub fn of(command: &[OsString], output: CommandOutput) -> Result<Option<Started>> {
+        if command.is_empty() { Ok(None) } else { Started::new(command, output).map(Some) }
     }
 
     pub fn pid(&self) -> u32 {
         self.0.id()
     }
 
-    fn new(command: &[OsString]) -> Result<Started> {
+    fn new(command: &[OsString], output: CommandOutput) -> Result<Started> {
         let (program, args) = command.split_first().context("no command given")?;
         let mut command = process::Command::new(program);
+        if output == CommandOutput::OnStderr {
+            command.stdout(io::stderr());
+        }
         let child = for_program(command.args(args)).spawn();
         Ok(Started(child.with_context(|| format!("start {}", program.display()))?))
     }
@@ -84,6 +97,7 @@ pub struct Prepared {
     cpu_before: u64,
     /// Other monitors may watch the same processes.
     beside: bool,
+    command_output: CommandOutput,
     /// What watching goes on doing.
     uses: Uses,
     pub run: RunInfo,
@@ -123,6 +137,7 @@ impl Prepared {
             window_ns,
             cpu_before,
             beside: args.beside,
+            command_output: CommandOutput::AsOurs,
         })
     }
 
@@ -141,8 +156,14 @@ impl Prepared {
             window_ns,
             cpu_before: 0,
             beside: true,
+            command_output: CommandOutput::AsOurs,
             uses: Uses::nothing(),
         })
+    }
+
+    /// The same for a report on standard output: what a command that is started prints there goes to standard error.
+    pub fn for_report(self) -> Prepared {
+        Prepared { command_output: CommandOutput::OnStderr, ..self }
     }
 
     /// Whether the source reports which pages are hot, and not only how hot a mapping or region is.
@@ -163,7 +184,7 @@ impl Prepared {
 
     /// Starts the command, if there is one, and the monitor. Then drops what is needed for neither watching nor the caller's other `uses`.
     pub fn start(self, uses: Uses) -> Result<Watching> {
-        let started = Started::of(&self.command)?;
+        let started = Started::of(&self.command, self.command_output)?;
         let of_command =
             || Selection::Pids { pids: started.iter().map(Started::pid).collect(), children: self.children };
         let follower = Follower::new(&self.selection.unwrap_or_else(of_command), Proc::default())?;
@@ -207,10 +228,9 @@ pub struct Watching {
 }
 
 impl Watching {
-    /// Starts to watch, for a command that does nothing else with processes. Fails if nothing was named, or if what was named cannot be
-    /// watched.
+    /// Starts to watch, for a report and nothing else. Fails if nothing was named, or if what was named cannot be watched.
     pub fn begin(targets: &TargetArgs, args: &WatchArgs, default_window_ns: u64, uses: Uses) -> Result<Watching> {
-        Prepared::new(targets, args, default_window_ns)?.start(uses)
+        Prepared::new(targets, args, default_window_ns)?.for_report().start(uses)
     }
 
     /// Prints nothing on standard error while watching, because a terminal view owns the screen.

@@ -24,6 +24,8 @@ const SECOND: u64 = 1_000_000_000;
 /// The ages that are shown.
 pub const COLD_AGES_NS: [u64; 4] = [10 * SECOND, 60 * SECOND, 600 * SECOND, 3600 * SECOND];
 const HEADS: [(&str, u8); 4] = [("10 S", 0), ("1 MIN", 0), ("10 MIN", 2), ("1 H", 3)];
+/// A page is idle from the first read after it was cleared. To clear the first pages, and to read them again, takes a few seconds.
+const FIRST_IDLE_NS: u64 = 5 * SECOND;
 /// Mappings that are shown as text.
 const SHOWN_MAPPINGS: usize = 40;
 
@@ -45,7 +47,7 @@ pub enum ColdBy {
 pub struct ColdAge {
     /// The time.
     pub age_ns: u64,
-    /// So much memory. `None` if nothing was watched for that long.
+    /// So much memory. `None` if nothing was watched for long enough to be seen idle for that long.
     pub bytes: Option<Bytes>,
     /// The part of it on huge pages.
     pub huge_bytes: Option<Bytes>,
@@ -164,8 +166,10 @@ impl Sum {
     /// The ages as they are shown, after so long a watch.
     fn ages(&self, watched_ns: u64) -> Vec<ColdAge> {
         let age = |(age_ns, [small, huge]): (u64, [u64; 2])| {
-            let known = |pages| (watched_ns >= age_ns).then(|| Bytes::of_pages(pages));
-            ColdAge { age_ns, bytes: known(small.saturating_add(huge)), huge_bytes: known(huge) }
+            let pages = small.saturating_add(huge);
+            let is_known = pages > 0 || watched_ns >= age_ns.saturating_add(FIRST_IDLE_NS);
+            let known = |pages| (is_known && watched_ns >= age_ns).then(|| Bytes::of_pages(pages));
+            ColdAge { age_ns, bytes: known(pages), huge_bytes: known(huge) }
         };
         COLD_AGES_NS.into_iter().zip(self.idle).map(age).collect()
     }
@@ -422,7 +426,19 @@ mod tests {
     fn the_ended_do_not_count() {
         let mut ended = of(1, "", vec![MappingIdle { start: None, steps: vec![step(30, 5, 0)] }]);
         ended.exited = true;
-        let report = ColdReport::build(&snapshot_after(60, vec![ended]), ColdBy::Process);
+        let report = ColdReport::build(&snapshot_after(70, vec![ended]), ColdBy::Process);
         assert_eq!((report.rows.len(), pages(&report.total)), (0, vec![Some(0), Some(0), None, None]));
+    }
+
+    #[test]
+    fn what_could_not_be_seen_yet_is_not_none() {
+        let after = |watched_s, pages_idle_11_s| {
+            let idle = vec![MappingIdle { start: None, steps: vec![step(11, pages_idle_11_s, 0)] }];
+            let snapshot = snapshot_after(watched_s, vec![of(1, "", idle)]);
+            pages(&ColdReport::build(&snapshot, ColdBy::Process).total)
+        };
+        assert_eq!(after(12, 0), [None; 4], "the first pages were cleared too late to be idle for 10 s");
+        assert_eq!(after(15, 0), [Some(0), None, None, None]);
+        assert_eq!(after(12, 5), [Some(5), None, None, None]);
     }
 }

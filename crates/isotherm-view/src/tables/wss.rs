@@ -4,6 +4,8 @@
 //! counts only in snapshots in which it was alive. It is not known which of the pages that two targets share are in the
 //! working set. So the total is a plain sum, marked `~` if sharing is known or possible.
 //!
+//! Memory that is not measured yet is in no working set, and any of it may belong there. So it is shown, as long as there is any.
+//!
 //! A huge page counts as a whole, because it has one accessed bit. Where its small pages were known before, a second figure counts
 //! them as they were: the working set lies between the two.
 
@@ -12,7 +14,7 @@ use super::target::{may_be_shared, title};
 use crate::human;
 use crate::math;
 use crate::text::{Column, Table, TextStyle, write_wrapped};
-use isotherm_heat::{Snapshot, TargetHeat, TargetId};
+use isotherm_heat::{Interval, Snapshot, TargetHeat, TargetId};
 use isotherm_units::Bytes;
 use serde::Serialize;
 use std::borrow::Borrow;
@@ -48,6 +50,8 @@ pub struct WssPoint {
     pub bytes: Bytes,
     /// The size if pages on huge pages count as they did before those were made. `None` if none was known.
     pub by_estimate_bytes: Option<Bytes>,
+    /// Resident memory whose heat was not known at that time. It is not in the size.
+    pub unmeasured_bytes: Bytes,
 }
 
 /// The working set that a share of the snapshots does not exceed.
@@ -158,6 +162,7 @@ impl WssReport {
 struct Size {
     by_bits: u64,
     by_estimate: u64,
+    unmeasured: u64,
     /// Whether any of it is estimated.
     is_estimated: bool,
 }
@@ -167,6 +172,7 @@ impl Size {
         Size {
             by_bits: target.temperature.within_ns(interval_ns),
             by_estimate: target.by_estimate().within_ns(interval_ns),
+            unmeasured: target.temperature.at(Interval::UNMEASURED),
             is_estimated: target.behind_huge.is_some(),
         }
     }
@@ -174,6 +180,7 @@ impl Size {
     fn add(&mut self, other: Size) {
         self.by_bits = self.by_bits.saturating_add(other.by_bits);
         self.by_estimate = self.by_estimate.saturating_add(other.by_estimate);
+        self.unmeasured = self.unmeasured.saturating_add(other.unmeasured);
         self.is_estimated |= other.is_estimated;
     }
 }
@@ -194,7 +201,12 @@ impl WssSeries {
 
     fn push(&mut self, unix_ns: u64, size: Size) {
         let by_estimate_bytes = size.is_estimated.then_some(Bytes::of_pages(size.by_estimate));
-        self.points.push(WssPoint { unix_ns, bytes: Bytes::of_pages(size.by_bits), by_estimate_bytes });
+        self.points.push(WssPoint {
+            unix_ns,
+            bytes: Bytes::of_pages(size.by_bits),
+            by_estimate_bytes,
+            unmeasured_bytes: Bytes::of_pages(size.unmeasured),
+        });
     }
 
     /// Fills in the fields that depend on all points.
@@ -236,9 +248,12 @@ impl WssSeries {
         let mut columns = vec![Column::fixed("TIME UTC", 0), Column::number("WSS", 0)];
         let is_estimated = self.by_estimate_bytes.is_some();
         columns.extend(is_estimated.then_some(Column::number("BY ESTIMATE", 0)));
+        let is_partial = self.points.iter().any(|p| p.unmeasured_bytes.0 > 0);
+        columns.extend(is_partial.then_some(Column::number("UNMEASURED", 0)));
         let row = |p: &WssPoint| {
             let mut cells = vec![human::clock(p.unix_ns), self.shown(p.bytes)];
             cells.extend(is_estimated.then(|| p.by_estimate_bytes.map_or_else(String::new, |b| self.shown(b))));
+            cells.extend(is_partial.then(|| self.shown(p.unmeasured_bytes)));
             (cells, self.share(p.bytes))
         };
         Table::with_bars(&columns, self.points.iter().map(row))
@@ -286,6 +301,23 @@ mod tests {
         let text = String::from_utf8(text).unwrap();
         assert!(text.contains("8.0 MiB to 8.0 MiB; by estimate 1.0 MiB to 1.0 MiB"), "{text}");
         assert_eq!(text.matches("BY ESTIMATE").count(), 2, "not for the process without huge pages: {text}");
+    }
+
+    #[test]
+    fn what_is_not_measured_yet_is_beside_the_size_as_long_as_there_is_any() {
+        let mut first = target(1, "t", "", vec![], vec![region(0, 2 * MIB, MS)]);
+        first.temperature.add(Interval::UNMEASURED, 6 * MIB / 4096);
+        let later = target(1, "t", "", vec![], vec![region(0, 8 * MIB, MS)]);
+        let known = target(2, "u", "", vec![], vec![region(0, MIB, MS)]);
+        let snapshots = [snapshot(1, vec![first, known.clone()]), snapshot(2, vec![later, known])];
+        let report = WssReport::build(&snapshots, &WssOptions::default());
+        let of = |s: &WssSeries| s.points.iter().map(|p| p.unmeasured_bytes.0 / MIB).collect::<Vec<_>>();
+        assert_eq!((of(&report.targets[0]), of(&report.targets[1])), (vec![6, 0], vec![0, 0]));
+        assert_eq!(of(&report.total), [6, 0]);
+        let mut text = Vec::new();
+        report.write_text(&mut text, TextStyle::default()).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert_eq!(text.matches("UNMEASURED").count(), 2, "not for the process that is known: {text}");
     }
 
     #[test]

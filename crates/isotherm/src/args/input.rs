@@ -9,6 +9,7 @@ use clap::Args;
 use std::path::PathBuf;
 
 const DURATION_NS: u64 = 10_000_000_000;
+const IDLE_DURATION_NS: u64 = 20_000_000_000;
 
 /// From a recording, or live.
 #[derive(Clone, Debug, Args)]
@@ -16,9 +17,11 @@ pub struct InputArgs {
     /// Recording to read, or a file of damo [default: heat.isotherm if no target is given]
     #[arg(value_name = "RECORDING", conflicts_with_all = ["pids", "cgroup", "all", "command"])]
     pub recording: Option<PathBuf>,
-    /// Watch live for this long [default: 10s]
+    /// Watch live for this long [default: 10s; of cold memory and refaults 20s]
     #[arg(short, long, value_name = "TIME", value_parser = positive_duration_ns)]
     pub duration: Option<u64>,
+    #[arg(skip = DURATION_NS)]
+    default_duration_ns: u64,
     #[command(flatten)]
     pub targets: TargetArgs,
     #[command(flatten)]
@@ -34,9 +37,14 @@ impl InputArgs {
         self.targets.is_empty() && !self.watch.is_played() && !self.watch.is_of_machine()
     }
 
+    /// The same, but watched for long enough to see memory that is idle for ten seconds.
+    pub fn of_idle_memory(self) -> InputArgs {
+        InputArgs { default_duration_ns: IDLE_DURATION_NS, ..self }
+    }
+
     /// For how long to watch live.
     pub fn duration_ns(&self) -> u64 {
-        self.duration.unwrap_or(DURATION_NS)
+        self.duration.unwrap_or(self.default_duration_ns)
     }
 
     /// Fails if it is said how to watch, and not what: a recording would be read, of another time than its user thinks of.

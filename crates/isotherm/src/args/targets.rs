@@ -20,7 +20,7 @@ pub struct TargetArgs {
     /// Do not follow children of the named processes
     #[arg(long)]
     pub no_children: bool,
-    /// Command to start and watch
+    /// Command to start and watch. It is ended when watching ends; beside a report, what it prints goes to standard error
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["pids", "all", "cgroup"])]
     pub command: Vec<OsString>,
 }

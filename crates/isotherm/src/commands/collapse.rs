@@ -219,7 +219,7 @@ fn watched(
     stop: &Stop,
 ) -> Result<(Vec<TargetWindow<'static>>, String, Option<Watching>)> {
     let mut generations = Generations::open(args.hints.into())?;
-    let mut watching = Prepared::new(&args.targets, &args.watch, WINDOW_NS)?.start(uses_of(args))?;
+    let mut watching = Prepared::new(&args.targets, &args.watch, WINDOW_NS)?.for_report().start(uses_of(args))?;
     let bar = output::progress(Some(args.duration), "watching");
     let mut known = Vec::new();
     watching.windows(Some(args.duration), stop, &bar, |monitor, snapshot| {

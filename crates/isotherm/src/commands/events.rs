@@ -9,7 +9,7 @@ use crate::output;
 use crate::privileges::Needs;
 use crate::request;
 use crate::sandbox::Uses;
-use crate::watch::{Started, Stop, selection};
+use crate::watch::{CommandOutput, Started, Stop, selection};
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use isotherm_heat::Ns;
@@ -206,7 +206,7 @@ fn try_event(args: &TryArgs) -> Result<()> {
         ..Options::default()
     };
     let mut perf = Perf::open(&options)?;
-    let started = Started::of(&args.targets.command)?;
+    let started = Started::of(&args.targets.command, CommandOutput::OnStderr)?;
     let of_command =
         || Selection::Pids { pids: started.iter().map(Started::pid).collect(), children: !args.targets.no_children };
     let mut follower = Follower::new(&selection(&args.targets).unwrap_or_else(of_command), Proc::default())?;

@@ -120,7 +120,7 @@ impl Plan for MigrateArgs {
 }
 
 fn migrate(args: &MigrateArgs, duration_ns: u64, stop: &Stop) -> Result<Report> {
-    let prepared = Prepared::new(&args.targets, &args.watch, WINDOW_NS)?;
+    let prepared = Prepared::new(&args.targets, &args.watch, WINDOW_NS)?.for_report();
     prepared.need_idle_pages("migrate")?;
     let watching = prepared.start(Uses::nothing().migrating())?;
     let mut work = Work::new(args);

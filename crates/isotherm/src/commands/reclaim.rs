@@ -107,7 +107,7 @@ impl Plan for ReclaimArgs {
 }
 
 fn reclaim(args: &ReclaimArgs, duration_ns: u64, stop: &Stop) -> Result<Report> {
-    let prepared = Prepared::new(&args.targets, &args.watch, WINDOW_NS)?;
+    let prepared = Prepared::new(&args.targets, &args.watch, WINDOW_NS)?.for_report();
     prepared.need_idle_pages("reclaim")?;
     let watching = prepared.start(Uses::nothing().paging_out())?;
     let mut work = Work::new(args);

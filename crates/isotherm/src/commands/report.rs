@@ -213,8 +213,10 @@ impl ReportArgs {
             }
             ReportKind::Processes(args) => (args.input, Shown::Processes(args.thresholds.bounds()?)),
             ReportKind::Cgroups(args) => (args.input, Shown::Cgroups(args.thresholds.bounds()?)),
-            ReportKind::Cold(args) => (args.input, Shown::Cold(args.by.into())),
-            ReportKind::Refaults(args) => (args.input, Shown::Refaults(RefaultOptions { max_pct: args.max_refaults })),
+            ReportKind::Cold(args) => (args.input.of_idle_memory(), Shown::Cold(args.by.into())),
+            ReportKind::Refaults(args) => {
+                (args.input.of_idle_memory(), Shown::Refaults(RefaultOptions { max_pct: args.max_refaults }))
+            }
         };
         input.check()?;
         Ok(ReportPlan { input, shown })
@@ -296,6 +298,7 @@ fn print(input: &Input, report: &Report, json: bool) -> Result<()> {
     let mut out = output::stdout();
     report.write_text(&mut out, output::text_style(false))?;
     caveats.write_text(&mut out, output::text_style(false))?;
+    input.write_source(&mut out, output::text_style(false))?;
     out.flush()?;
     Ok(())
 }
@@ -354,6 +357,7 @@ fn heat_map(plan: &HeatmapPlan, input: &Input, json: bool) -> Result<()> {
     let style = output::text_style(plan.color.ascii);
     CostSummary::of(&input.last().cost).write_text(&mut out, style)?;
     caveats.write_text(&mut out, style)?;
+    input.write_source(&mut out, style)?;
     out.flush()?;
     Ok(())
 }

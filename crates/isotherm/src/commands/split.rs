@@ -160,7 +160,7 @@ struct Work<'a> {
 fn split(args: &SplitArgs, stop: &Stop) -> Result<Report> {
     let duration_ns = args.idle.duration_ns()?;
     let machine = journaled(args.journal.as_deref())?;
-    let prepared = Prepared::new(&args.targets, &args.watch, WINDOW_NS)?;
+    let prepared = Prepared::new(&args.targets, &args.watch, WINDOW_NS)?.for_report();
     prepared.need_idle_pages("split")?;
     let mut watching = prepared.start(Uses::nothing().paging_out().collapsing())?;
     let splits = Splits::default();

@@ -74,7 +74,24 @@ fn a_report_of_a_recording_refuses_what_is_for_watching_and_a_picture_what_is_fo
     stage.isotherm(&format!("report heatmap --only {pid} -o map.html")).ended(0);
 }
 
+#[test]
+fn nothing_is_watched_for_a_picture_that_cannot_be_written() {
+    let stage = Stage::new();
+    stage.isotherm("report heatmap -o no/such/map.png -- touch started").ended(1).says("create no/such/map.png");
+    assert!(!stage.path("started").exists());
+}
+
 // --- Readers that go away, and programs that read
+
+#[test]
+fn what_a_watched_command_prints_is_not_in_the_report() {
+    need!(sees_pages(), "the page-table source");
+    let stage = Stage::new();
+    let script = "$isotherm report wss -d 2s --json -- sh -c 'echo of the command; exec sleep 9'";
+    let ran = stage.shell(script).ended(0).says("of the command");
+    let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(json["report"]["targets"].as_array().unwrap().len(), 1, "{json}");
+}
 
 #[test]
 fn a_reader_that_has_gone_is_no_failure() {
@@ -122,12 +139,13 @@ fn every_report_is_there_as_json() {
 }
 
 #[test]
-fn what_a_report_cost_is_said_once() {
+fn what_a_report_cost_and_what_it_was_made_with_are_said_once() {
     let stage = Stage::new();
     stage.small_recording("rec");
     for report in REPORTS {
         let ran = stage.isotherm(&format!("report {report} rec")).ended(0);
         assert_eq!(ran.out.matches("cost over").count(), 1, "{ran}");
+        assert_eq!(ran.out.matches("\nsource: ").count(), 1, "{ran}");
     }
 }
 

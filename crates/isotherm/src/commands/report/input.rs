@@ -8,6 +8,8 @@ use crate::sandbox::{self, Uses};
 use crate::watch::{Stop, Watching};
 use anyhow::Result;
 use isotherm_heat::{RunInfo, Snapshot};
+use isotherm_view::{TextStyle, human, write_wrapped};
+use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -15,6 +17,7 @@ use std::path::Path;
 pub struct Input {
     pub snapshots: Vec<Snapshot>,
     pub run: RunInfo,
+    is_recorded: bool,
 }
 
 impl Input {
@@ -45,10 +48,11 @@ impl Input {
         let path = path.unwrap_or(default);
         sandbox::files_only(&[path], file.as_slice());
         let Recorded { run, snapshots } = Recorded::read(path)?;
-        Ok(Input { snapshots, run })
+        Ok(Input { snapshots, run, is_recorded: true })
     }
 
     fn live(args: &InputArgs, file: Option<&Path>, takes_all: bool) -> Result<Input> {
+        file.map_or(Ok(()), output::can_write)?;
         let stop = Stop::on_signals()?;
         let stop = if file.is_none() { stop.or_on_closed_output()? } else { stop };
         // Twenty columns for a heat map. At least 0.5 s, so that a snapshot costs less than the access checks between two.
@@ -74,7 +78,16 @@ impl Input {
                 }
             }
         }
-        Ok(Input { snapshots, run: watching.run })
+        Ok(Input { snapshots, run: watching.run, is_recorded: false })
+    }
+
+    /// Writes what a recording was made with, and what that cannot show. Live, it is said at the start.
+    pub fn write_source(&self, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
+        let note = &self.run.source_note;
+        if !self.is_recorded || note.is_empty() {
+            return Ok(());
+        }
+        write_wrapped(out, &format!("source: {}", human::printable(note)), style)
     }
 
     /// The last snapshot in which a target was alive.
