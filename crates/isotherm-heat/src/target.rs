@@ -8,7 +8,8 @@
 //!   scan: it most probably confirms what is assumed, and reads would be half of its cost.
 //! - While much of a large target waits for its first check, what is cleared is read after 20, 80, 320 and 1,280 ms. Reads are half of what a
 //!   check costs, and later checks show the interval more exactly. The survey is read at each step.
-//! - A huge range without cleared pages is not read at all: its bits can say nothing new.
+//! - A huge range without cleared pages is not read at all: its bits can say nothing new. But when RSS has fallen, it is read for what
+//!   is still there (`track::freed`).
 //! - A huge range is cleared again when its time has come, which backs off from 2 s to 4 minutes. It is cleared at once when
 //!   a read finds several of its pages unexpectedly accessed (long idle, now touched). That also resets the back-off.
 //!   Unexpected accesses go first. If it is only a page or two, the huge range is cleared soon, not at once: the thin edge

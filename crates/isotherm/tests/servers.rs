@@ -168,6 +168,40 @@ fn redis_under_load() {
     record_and_report(&stage, &server, "redis-server", load);
 }
 
+/// Ranges that were hot are checked every minute, and are not read in between.
+#[test]
+fn memory_that_redis_gives_back_while_it_is_hot_is_gone_within_seconds() {
+    need!(installed("redis-server"), "redis-server");
+    need!(sees_pages(), "the page-table source");
+    let stage = Stage::new();
+    let mut redis = Redis::start(&stage);
+    redis.fill(4000, 20, 32 << 10);
+    let pid = redis.server.pid();
+    let mut stream = BufReader::new(connect(redis.port));
+    // Reads all of each value, and answers with a number.
+    let load = Load::start(move || {
+        let counts: String = (0..4000).map(|key| format!("BITCOUNT key:{key}\r\n")).collect();
+        ask_redis(&mut stream, &counts, 4000);
+    });
+    let before = resident(pid);
+    let mut recorder = stage.start_isotherm(&format!("record -w 1s -d 20s -p {pid}"));
+    recorder.until_it_says("page by page");
+    std::thread::sleep(Duration::from_secs(10));
+    load.end();
+    ask_redis(&mut redis.stream, "FLUSHALL SYNC\r\nMEMORY PURGE\r\n", 2);
+    need!(until(Duration::from_secs(3), || resident(pid) < before / 2.0), "a redis whose allocator gives memory back");
+    recorder.end().ended(0);
+    let points = stage.json("report heatmap --json");
+    let resident_pages = |snapshot: &Value| -> u64 {
+        let regions = snapshot["targets"][0]["regions"].as_array().unwrap();
+        regions.iter().map(|region| region["resident_pages"].as_u64().unwrap()).sum()
+    };
+    let resident_pages: Vec<u64> = points.as_array().unwrap().iter().map(resident_pages).collect();
+    let (most, last) = (*resident_pages.iter().max().unwrap(), *resident_pages.last().unwrap());
+    let bytes = [most, last].map(|pages| pages as f64 * 4096.0);
+    assert!(bytes[0] > 0.9 * before && bytes[1] < 1.3 * resident(pid), "{resident_pages:?}");
+}
+
 #[test]
 fn memcached_under_load() {
     need!(installed("memcached"), "memcached");

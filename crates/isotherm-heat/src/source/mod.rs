@@ -14,7 +14,7 @@ mod error;
 pub use error::{SourceError, SourceErrorKind};
 
 use crate::{Access, Granularity, KernelRegion, Mapping, MappingBits, Mask, Ns, PmdBits, Resident, Silence, TargetId};
-use isotherm_units::PmdNo;
+use isotherm_units::{Bytes, PmdNo};
 
 /// The result of asking a source.
 pub type SourceResult<T> = Result<T, SourceError>;
@@ -192,6 +192,8 @@ pub struct Layout {
     /// How much of each mapping is resident, sorted. Only from sources to which accesses are reported and that see no
     /// pages.
     pub resident: Vec<Resident>,
+    /// Resident memory in all, if the source has looked. Only those that read pages use it, to find out that memory was freed.
+    pub rss: Option<Bytes>,
 }
 
 /// For how long, and for what share of that time, the event was enabled.

@@ -12,8 +12,10 @@
 //! | [`regions`] | the regions of a monitor in the kernel | [`RegionSource`](crate::source::RegionSource) |
 //! | [`reports`] | accesses that are reported | [`ReportSource`](crate::source::ReportSource) |
 //!
-//! [`process_clears`] is the schedule by which the first two clear whole processes.
+//! [`process_clears`] is the schedule by which the first two clear whole processes. [`freed`] reads pages of which no read is due when the
+//! target has given memory back.
 
+mod freed;
 mod mappings;
 mod pages;
 mod process_clears;

@@ -1,6 +1,7 @@
 //! Every page: reads what is due, and clears as the budgets allow. Now and then it clears the whole process, for pages
 //! that nothing else reaches.
 
+use super::freed::{Freed, READ_AT_ONCE};
 use super::process_clears::ProcessClears;
 use super::sampled::SampledTracker;
 use super::tracker::{Allotment, ClearQuota, Extent, Room, Tracker, Tracking, Turn};
@@ -27,6 +28,7 @@ pub(super) struct PageTracker {
     beside: Option<Box<ReportedTarget>>,
     tracking: Tracking,
     process_clears: ProcessClears,
+    freed: Freed,
     began: Ns,
 }
 
@@ -38,6 +40,7 @@ impl PageTracker {
             beside,
             tracking,
             process_clears: ProcessClears::new(now),
+            freed: Freed::new(),
             began: now,
         }
     }
@@ -65,6 +68,20 @@ impl PageTracker {
                 None => target.postpone(at, pmd),
             }
         })
+    }
+
+    /// Reads some of what no read comes to soon, if RSS has fallen.
+    fn read_freed(&mut self, turn: &mut Turn<'_>) -> SourceResult<()> {
+        let Some(from) = self.freed.next() else { return Ok(()) };
+        let unread = self.target.not_cleared_from(from, READ_AT_ONCE);
+        let answered = self.read(&unread, turn)?;
+        match unread[..answered].last() {
+            Some(last) => self.freed.came_to(Some(*last)),
+            None if unread.is_empty() => self.freed.came_to(None),
+            // The map is busy.
+            None => {}
+        }
+        Ok(())
     }
 
     /// Clears `pmds`. Huge ranges that were not cleared because of an error are due again shortly: the error may pass.
@@ -109,7 +126,11 @@ impl Tracker for PageTracker {
 
     fn refit(&mut self, layout: Layout, turn: &mut Turn<'_>) -> SourceResult<()> {
         let fresh = self.target.refit(&layout.pmds);
-        self.read(&fresh, turn).map(drop)
+        self.read(&fresh, turn)?;
+        if let Some(rss) = layout.rss {
+            self.freed.note(rss);
+        }
+        self.read_freed(turn)
     }
 
     fn outgrown(&mut self, pmds: usize, room: Room, now: Ns) -> Option<Box<dyn Tracker>> {

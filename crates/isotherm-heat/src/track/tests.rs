@@ -9,7 +9,7 @@ use crate::source::{
     PageSource, Progress, SourceError, SourceErrorKind, SourceResult,
 };
 use crate::{Granularity, Mask, Ns, PmdBits, ReportedTarget, Sampling, Silence};
-use isotherm_units::PmdNo;
+use isotherm_units::{Bytes, PmdNo};
 
 const MS: Ns = 1_000_000;
 const S: Ns = 1000 * MS;
@@ -35,6 +35,8 @@ struct Partial {
     young: Mask,
     reads: Comes,
     clears: Comes,
+    /// Huge ranges whose pages the target has freed.
+    freed: Vec<PmdNo>,
     /// The huge ranges that the last call of each kind was about; taken by the test.
     read: Vec<PmdNo>,
     cleared: Vec<PmdNo>,
@@ -47,7 +49,8 @@ impl Partial {
     fn new() -> Partial {
         let (reads, clears) = (Comes::ToTheEnd, Comes::ToTheEnd);
         let (read, cleared) = (Vec::new(), Vec::new());
-        Partial { now: 0, young: Mask::ALL, reads, clears, read, cleared, stuck: Mask::NONE, processes: 0 }
+        let (freed, stuck) = (Vec::new(), Mask::NONE);
+        Partial { now: 0, young: Mask::ALL, reads, clears, freed, read, cleared, stuck, processes: 0 }
     }
 
     /// One step of a tracker at `now`, with what it cost.
@@ -102,7 +105,8 @@ impl PageSource for Partial {
     fn read(&mut self, _: u32, pmds: &[PmdNo], sink: &mut BitsSink<'_>) -> SourceResult<Progress> {
         self.read.extend(pmds);
         let (now, bits) = (self.now, PmdBits::Pages { young: self.young, present: Mask::ALL });
-        answer(self.reads, pmds, |pmd| sink(now, pmd, Some(bits)))
+        let of = |pmd: PmdNo| if self.freed.contains(&pmd) { PmdBits::Gone } else { bits };
+        answer(self.reads, pmds, |pmd| sink(now, pmd, Some(of(pmd))))
     }
 
     fn clear(&mut self, _: u32, pmds: &[PmdNo], sink: &mut ClearedSink<'_>) -> SourceResult<Progress> {
@@ -161,6 +165,30 @@ fn a_whole_process_is_cleared_by_a_step_of_its_own() {
     assert_eq!((source.cleared.len(), source.processes), (4, 0));
     source.step(5 * S, |turn| tracker.clear_process(turn)).0.unwrap();
     assert_eq!(source.processes, 1);
+}
+
+#[test]
+fn memory_that_was_freed_while_hot_is_found_by_the_fall_of_rss() {
+    let mut source = Partial::new();
+    let mut tracker = four_cleared_pages(&mut source);
+    source.step(S + 10 * MS, |turn| tracker.read_due(turn)).0.unwrap();
+    assert_eq!((source.asked(), tracker.next_read()), (pmds(0..4), None), "hot: read with their next check");
+    source.freed = pmds(1..3);
+    let mut list = |source: &mut Partial, rss_mib| {
+        let layout = Layout { rss: Some(Bytes::of_mib(rss_mib)), ..layout(0..4) };
+        source.step(2 * S, |turn| tracker.refit(layout, turn)).0.unwrap();
+        (source.asked(), tracker.extent().whole_pmds)
+    };
+    assert_eq!(list(&mut source, 64), (vec![], 4));
+    source.reads = Comes::IsBusyAfter(0);
+    assert_eq!(list(&mut source, 40), (pmds(0..4), 4), "busy");
+    source.reads = Comes::IsBusyAfter(2);
+    assert_eq!(list(&mut source, 40), (pmds(0..4), 3));
+    source.reads = Comes::ToTheEnd;
+    // Huge range 1 has a table, and was forgotten: it is looked at as a new one.
+    assert_eq!(list(&mut source, 40), (pmds(1..4), 2));
+    assert_eq!(list(&mut source, 40), (pmds(1..3), 2), "at the end");
+    assert_eq!(list(&mut source, 40), (pmds(1..3), 2), "and nothing more but for the new ones");
 }
 
 #[test]

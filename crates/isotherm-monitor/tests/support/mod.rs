@@ -39,7 +39,7 @@ impl<P: PageSource> AccessSource for MadeUp<P> {
         let end = 1000 + (self.pmds)(pid);
         let range = AddrRange::new(PmdNo(1000).addr(), PmdNo(end).addr());
         let mappings = vec![Mapping { range, name: String::new(), perms: Perms::UNKNOWN }];
-        Ok(Layout { pmds: (1000..end).map(PmdNo).collect(), mappings, resident: Vec::new() })
+        Ok(Layout { pmds: (1000..end).map(PmdNo).collect(), mappings, ..Layout::default() })
     }
 
     fn as_pages(&mut self) -> Option<&mut dyn PageSource> {

@@ -58,6 +58,8 @@ const FLAGS_EVERY: Ns = 10_000_000_000;
 const FLAGS_SHARE: u64 = 500;
 /// The LRU batches of all CPUs are drained at most this often.
 const DRAIN_EVERY: Ns = 5_000_000_000;
+/// RSS of processes with fewer huge ranges is not looked at.
+const RSS_FROM: usize = 32;
 const EINVAL: i32 = 22;
 const ENOMEM: i32 = 12;
 const EPERM: i32 = 1;
@@ -318,7 +320,9 @@ impl PageTable {
         let attached = self.target(pid)?;
         attached.grown |= pmds.len() > attached.pmds;
         attached.pmds = pmds.len();
-        Ok(Layout { pmds, mappings, ..Layout::default() })
+        // A small process is read again soon enough, and there may be hundreds.
+        let rss = if pmds.len() < RSS_FROM { None } else { self.proc.rss(pid).ok() };
+        Ok(Layout { pmds, mappings, rss, ..Layout::default() })
     }
 }
 

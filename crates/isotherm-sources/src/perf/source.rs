@@ -75,7 +75,7 @@ impl AccessSource for Perf {
             }
         };
         self.set_mappings(pid, &mappings);
-        Ok(Layout { pmds: Vec::new(), mappings, resident })
+        Ok(Layout { mappings, resident, ..Layout::default() })
     }
 
     fn news(&mut self) -> Vec<String> {

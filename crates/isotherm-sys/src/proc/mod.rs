@@ -41,9 +41,11 @@ pub use smaps::{Smaps, SmapsEntry, Usage, VmFlags};
 pub use stat::{Identity, Stat, Status};
 
 use error::Unexpected;
+use isotherm_units::Bytes;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use text::decimal;
 
 impl Proc {
     /// All processes, in order of pid. Threads are not listed.
@@ -70,6 +72,14 @@ impl Proc {
     pub fn status(&self, pid: u32) -> Result<Status> {
         let path = self.path(pid, "status");
         Status::parse(&self.read(&path)?).map_err(|(line, e)| e.at(&path, line))
+    }
+
+    /// Resident memory, by the second number of `/proc/PID/statm`. The kernel keeps a part of its count for each CPU, which is missing.
+    pub fn rss(&self, pid: u32) -> Result<Bytes> {
+        let path = self.path(pid, "statm");
+        let text = self.read(&path)?;
+        let pages = text.split(u8::is_ascii_whitespace).nth(1).and_then(decimal);
+        pages.map(Bytes::of_pages).ok_or_else(|| Unexpected::new("resident", "two numbers", &text).at(&path, 1))
     }
 
     /// Whether this very process is still running: not a later one with its pid, and not a zombie.

@@ -686,3 +686,11 @@ fn a_thread_has_a_state_and_has_run_once_it_was_given_a_processor() {
     let told = [8, 9, 10, 11].map(|tid| proc.has_run(7, tid));
     assert_eq!(told, [Some(false), Some(true), None, None]);
 }
+
+#[test]
+fn rss_is_the_second_number_of_statm() {
+    let fake = FakeProc::new().file("7/statm", "1000 250 30 1 0 400 0\n").file("8/statm", "1000\n");
+    assert_eq!(fake.proc().rss(7).unwrap(), Bytes(250 * 4096));
+    assert!(fake.proc().rss(8).unwrap_err().to_string().contains("resident"));
+    assert!(fake.proc().rss(9).unwrap_err().is_gone());
+}
