@@ -30,6 +30,7 @@
 
 mod clears;
 mod first;
+mod freed;
 mod known;
 mod moments;
 

@@ -378,6 +378,43 @@ fn files_behind_private_memory_are_cleared_without_it() {
     assert_eq!(found, [PmdBits::Pages { young: own, present: own | of_file }]);
 }
 
+/// In one huge range, 16 pages that are written and 100 that are only read.
+const ONLY_READ: &str = "
+import ctypes, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+HUGE, PAGE = 2 << 20, 1 << 12
+start = libc.mmap(None, 2 * HUGE, 3, 0x22, -1, 0)
+libc.madvise(ctypes.c_void_p(start), 2 * HUGE, 15)
+at = (start + HUGE - 1) // HUGE * HUGE
+ctypes.memset(at, 1, 16 * PAGE)
+for page in range(16, 116): ctypes.c_char.from_address(at + page * PAGE).value
+print(at, flush=True)
+time.sleep(60)
+";
+
+#[test]
+fn pages_that_are_only_read_are_not_there_and_shared_with_nobody() {
+    let Ok(mut source) = choose::open(Wanted::PageTable) else { return skip("the page-table source") };
+    let mut command = Command::new("python3");
+    command.args(["-c", ONLY_READ]).stdout(Stdio::piped());
+    let Ok(started) = command.spawn() else { return skip("python3") };
+    let mut process = Process(started);
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(process.0.stdout.take().unwrap()));
+    let at: u64 = lines.next().unwrap().unwrap().parse().unwrap();
+    let (pid, pmd) = (process.pid(), PmdNo(at >> 21));
+    source.attach(pid).unwrap();
+    source.layout(pid).unwrap();
+    let pages = source.as_pages().unwrap();
+    let (mut found, mut shared) = (Vec::new(), Vec::new());
+    pages.read(pid, &[pmd], &mut |_, _, bits| found.extend(bits)).unwrap();
+    let written = Mask::of_range(0..16);
+    assert_eq!(found, [PmdBits::Pages { young: written, present: written }]);
+    pages.shared_frames(pid, &[pmd], &mut |frame| shared.push(frame)).unwrap();
+    assert_eq!(shared, []);
+}
+
 /// Two processes share 8 MiB; at a line on standard input the first has private memory at the same place instead.
 const REPLACED: &str = "
 import ctypes, os, sys, time

@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use isotherm_systemd::{Priority, messages};
 use isotherm_view::heatmap::{ColorMode, TerminalStyle};
 use isotherm_view::{TextStyle, human};
-use rustix::fs::Access;
+use rustix::fs::{Access, AtFlags, CWD};
 use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
@@ -163,7 +163,8 @@ pub fn can_write(path: &Path) -> Result<()> {
     let is_possible = if path.is_dir() {
         Err(io::ErrorKind::IsADirectory.into())
     } else {
-        rustix::fs::access(changed, Access::WRITE_OK).map_err(io::Error::from)
+        let wanted = if changed == folder { Access::WRITE_OK | Access::EXEC_OK } else { Access::WRITE_OK };
+        rustix::fs::accessat(CWD, changed, wanted, AtFlags::EACCESS).map_err(io::Error::from)
     };
     is_possible.with_context(|| format!("create {}", path.display()))
 }

@@ -13,8 +13,8 @@
  * and never reported as "not accessed".
  *
  * An entry that the kernel marks as special maps no page of the process: it maps the zero page, which backs memory that was only
- * read, or device memory. The kernel does not count it as resident, and nothing clears its accessed bit: advice and
- * clear_refs both step over it. It counts as not present. So does the huge zero page, which kernels before 6.18 do not mark.
+ * read, or device memory. The kernel does not count it as resident, and neither advice nor clear_refs clears its accessed
+ * bit. It counts as not present. So does the huge zero page, which kernels before 6.18 do not mark, and advice does not clear.
  */
 #include "../kernel_types.h"
 #include <bpf/bpf_helpers.h>
@@ -222,6 +222,8 @@ static __always_inline void find_upper(struct walk *w, __u64 addr)
 	if (!(entry & (ENTRY_PRESENT | ENTRY_PROT_NONE)))
 		return;
 	if (entry & ENTRY_LEAF) {
+		if (entry & ENTRY_SPECIAL)
+			return;
 		w->upper_kind = KIND_LEAF_1G;
 		w->upper_young = !!(entry & ENTRY_ACCESSED);
 		return;
@@ -240,6 +242,8 @@ failed:
 /* Its bits 0, 5 and 8, and the same in the three shorts above. */
 #define SELECT(quad) ((quad) & 0x0121012101210121ULL)
 #define ANY_SPECIAL (ENTRY_SPECIAL * 0x0001000100010001ULL)
+/* Bit 9 where bit 0 or bit 8 is set, too. An entry of swap may have bit 9 set, which is a part of its offset there. */
+#define SPECIAL(quad) ((quad) & ((quad) << 9 | (quad) << 1))
 /* Moves the lowest three bits of each short to the top: twelve bits, from bit 48 on. */
 #define TOGETHER(x) (((x) & 0x0007000700070007ULL) * (1ULL << 48 | 1ULL << 35 | 1ULL << 22 | 1ULL << 9) >> 48 & 0xfff)
 /* Without this, clang loads all 64 entries before it combines any, and runs out of its 512 bytes of stack. */
@@ -282,12 +286,12 @@ __noinline int gather(__u32 at)
 		for (int first = 0; first < 60; first += 12) {
 			__u64 quad = QUAD(word * 64 + first), twelve = SELECT(quad);
 
-			any |= quad;
+			any |= SPECIAL(quad);
 			quad = QUAD(word * 64 + first + 1);
-			any |= quad;
+			any |= SPECIAL(quad);
 			twelve |= SELECT(quad) << 1;
 			quad = QUAD(word * 64 + first + 2);
-			any |= quad;
+			any |= SPECIAL(quad);
 			twelve |= SELECT(quad) << 2;
 			twelve |= twelve >> 8;
 			present |= TOGETHER(twelve) << first;
@@ -298,7 +302,7 @@ __noinline int gather(__u32 at)
 		for (int last = 60; last < 64; last++) {
 			__u64 e = SHORT(word * 64 + last);
 
-			any |= e;
+			any |= SPECIAL(e);
 			present |= ((e | e >> 8) & 1) << last;
 			young |= (e >> 5 & 1) << last;
 		}
@@ -316,6 +320,8 @@ static __always_inline void read_folio(__u64 entry, struct folio *out)
 	__u64 page, head, flags;
 
 	out->frame = 0;
+	if (entry & ENTRY_SPECIAL)
+		return;
 	/* An entry that is not present, but under PROT_NONE, has its frame number inverted. */
 	if (!(entry & ENTRY_PRESENT)) {
 		if (!(entry & ENTRY_PROT_NONE))
@@ -372,7 +378,9 @@ static __always_inline int is_huge_zero(__u64 entry)
 		return 1;
 	if (!layout.huge_zero_at || bpf_probe_read_kernel(&frame, 8, (void *)layout.huge_zero_at))
 		return 0;
-	/* Bit 12 of a huge entry is an attribute. */
+	/* Under PROT_NONE the frame is inverted. Bit 12 of a huge entry is an attribute. */
+	if (!(entry & ENTRY_PRESENT))
+		entry = ~entry;
 	return (entry & ENTRY_FRAME & ~0x1ff000ULL) >> 12 == frame;
 }
 

@@ -34,12 +34,6 @@ impl Target {
         self.pmds.get(pmd).map_or(Mask::NONE, |entry| entry.heat.present())
     }
 
-    /// The first huge ranges from `from` on of which no page is cleared, so that no read is due before their next clear. O(huge ranges).
-    pub(crate) fn not_cleared_from(&self, from: PmdNo, most: usize) -> Vec<PmdNo> {
-        let all = self.pmds.range(from..PmdNo(u64::MAX));
-        all.filter(|(_, entry)| !entry.heat.has_cleared()).map(|(pmd, _)| pmd).take(most).collect()
-    }
-
     /// Calls `each` with what is known of every huge range at `now`, in address order.
     pub fn for_each_pmd(&self, now: Ns, each: impl FnMut(PmdNo, View<'_>)) {
         self.for_pmds_in(PmdNo(0)..PmdNo(u64::MAX), now, each);

@@ -2,7 +2,8 @@
 //!
 //! A huge range whose pages were all accessed since their clear is not read again before its next clear, up to four minutes later. What the
 //! target frees of it in the meantime stays in the picture, as hot as it was. So when RSS has fallen, these ranges are read, some at each
-//! listing. RSS costs one small file, where a sum over all ranges would cost as much as the listing.
+//! listing, a GiB of them. Of a target of hundreds of GiB that is hot all over, its next check may come first. Memory that is freed while as
+//! much is allocated elsewhere does not show in RSS. RSS costs one small file, where a sum over all ranges would cost as much as the listing.
 
 use isotherm_units::{Bytes, PmdNo};
 
@@ -10,7 +11,7 @@ use isotherm_units::{Bytes, PmdNo};
 const MIN_FALL: Bytes = Bytes::of_mib(16);
 /// So does a fall by less than this part of it.
 const MIN_FALL_SHARE: u64 = 16;
-/// Huge ranges that are read at one listing: half a millisecond.
+/// Huge ranges that are read at one listing: a millisecond or two, with what is taken in of them.
 pub(super) const READ_AT_ONCE: usize = 512;
 
 /// How far this has come for one target.

@@ -15,6 +15,7 @@
 //! [`process_clears`] is the schedule by which the first two clear whole processes. [`freed`] reads pages of which no read is due when the
 //! target has given memory back.
 
+mod empty;
 mod freed;
 mod mappings;
 mod pages;

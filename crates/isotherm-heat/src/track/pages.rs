@@ -1,6 +1,7 @@
 //! Every page: reads what is due, and clears as the budgets allow. Now and then it clears the whole process, for pages
 //! that nothing else reaches.
 
+use super::empty::Empty;
 use super::freed::{Freed, READ_AT_ONCE};
 use super::process_clears::ProcessClears;
 use super::sampled::SampledTracker;
@@ -29,6 +30,7 @@ pub(super) struct PageTracker {
     tracking: Tracking,
     process_clears: ProcessClears,
     freed: Freed,
+    empty: Empty,
     began: Ns,
 }
 
@@ -41,26 +43,27 @@ impl PageTracker {
             tracking,
             process_clears: ProcessClears::new(now),
             freed: Freed::new(),
+            empty: Empty::default(),
             began: now,
         }
     }
 
     /// Reads `pmds`. Returns how many were answered, from the front.
     fn read(&mut self, pmds: &[PmdNo], turn: &mut Turn<'_>) -> SourceResult<usize> {
-        self.read_each(pmds, turn, |_| {})
+        self.read_each(pmds, turn, |_, _| {})
     }
 
-    /// The same, and reports which ones could be read.
+    /// The same, and reports which ones could be read, and what was found.
     fn read_each(
         &mut self,
         pmds: &[PmdNo],
         turn: &mut Turn<'_>,
-        mut is_read: impl FnMut(PmdNo),
+        mut is_read: impl FnMut(PmdNo, PmdBits),
     ) -> SourceResult<usize> {
         let target = &mut self.target;
         turn.read(pmds, &mut |at, pmd, bits| {
-            if bits.is_some() {
-                is_read(pmd);
+            if let Some(bits) = bits {
+                is_read(pmd, bits);
             }
             match bits {
                 Some(PmdBits::Gone) => target.gone(pmd),
@@ -74,7 +77,10 @@ impl PageTracker {
     fn read_freed(&mut self, turn: &mut Turn<'_>) -> SourceResult<()> {
         let Some(from) = self.freed.next() else { return Ok(()) };
         let unread = self.target.not_cleared_from(from, READ_AT_ONCE);
-        let answered = self.read(&unread, turn)?;
+        let target = &mut self.target;
+        let answered = turn.read(&unread, &mut |at, pmd, bits| {
+            bits.into_iter().for_each(|bits| target.read_present(at, pmd, bits));
+        })?;
         match unread[..answered].last() {
             Some(last) => self.freed.came_to(Some(*last)),
             None if unread.is_empty() => self.freed.came_to(None),
@@ -126,7 +132,12 @@ impl Tracker for PageTracker {
 
     fn refit(&mut self, layout: Layout, turn: &mut Turn<'_>) -> SourceResult<()> {
         let fresh = self.target.refit(&layout.pmds);
-        self.read(&fresh, turn)?;
+        let (fresh, mut found_empty) = (self.empty.choose(&fresh), Vec::new());
+        let read = self.read_each(&fresh, turn, |pmd, bits| {
+            found_empty.extend((bits == PmdBits::Gone).then_some(pmd));
+        });
+        self.empty.note(found_empty);
+        read?;
         if let Some(rss) = layout.rss {
             self.freed.note(rss);
         }
@@ -155,7 +166,7 @@ impl Tracker for PageTracker {
     fn read_now(&mut self, pmds: &[PmdNo], turn: &mut Turn<'_>) -> SourceResult<Vec<PmdNo>> {
         // Also those without cleared pages, and those of which nothing was present: pages come back that had left.
         let mut read = Vec::new();
-        self.read_each(pmds, turn, |pmd| read.push(pmd))?;
+        self.read_each(pmds, turn, |pmd, _| read.push(pmd))?;
         read.sort_unstable();
         Ok(read)
     }

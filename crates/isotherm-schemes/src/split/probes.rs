@@ -90,7 +90,7 @@ impl Probes {
             if is_huge(pages, *pmd, now) {
                 self.huge_again.insert(*pmd);
             }
-            if unknown_in(rules, pages, *pmd, now) > u32::from(probed.returned) + MAX_UNKNOWN {
+            if unknown_in(rules, pages, *pmd, now) > MAX_UNKNOWN {
                 self.unknown.insert(*pmd);
             }
         }
@@ -176,8 +176,8 @@ fn is_huge(pages: &Target, pmd: PmdNo, now: Ns) -> bool {
     is_huge
 }
 
-/// Of how many pages of a huge range it is not known whether they have been accessed for the age: those not measured, zeros among them,
-/// which no clear reaches, and those cleared too late; all of one that is huge again.
+/// Of how many pages of a huge range it is not known whether they have been accessed for the age: those not measured, and those cleared
+/// too late; all of one that is huge again. Pages that were given back are not present, and not among them.
 fn unknown_in(rules: Rules, pages: &Target, pmd: PmdNo, now: Ns) -> u32 {
     let age = Interval::from_ns(rules.min_idle_ns);
     let is_late = |run: &Run| run.cleared && run.is_extrapolated() && run.idle < age;
@@ -204,6 +204,10 @@ mod tests {
         let small = |young| PmdBits::Pages { young, present: Mask::ALL };
         target.read(0, PmdNo(1), small(Mask::ALL));
         assert_eq!(unknown(&target, 9 * SECOND), 512, "not cleared");
+        // 300 pages were given back, and the others were not cleared in time: nothing is known of this probe.
+        let mut returned = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: SECOND }, 1);
+        returned.read(0, PmdNo(1), PmdBits::Pages { young: Mask::ALL, present: (300..512).collect() });
+        assert!(unknown(&returned, 9 * SECOND) == 212 && 212 > MAX_UNKNOWN);
         target.cleared(10 * SECOND, PmdNo(1), Mask::NONE);
         let few: Mask = (0..100).collect();
         target.read(12 * SECOND, PmdNo(1), small(few));

@@ -319,9 +319,10 @@ impl PageTable {
         let mappings = maps.iter().filter(|m| m.is_monitorable()).map(mapping_of).collect();
         let attached = self.target(pid)?;
         attached.grown |= pmds.len() > attached.pmds;
-        attached.pmds = pmds.len();
-        // A small process is read again soon enough, and there may be hundreds.
-        let rss = if pmds.len() < RSS_FROM { None } else { self.proc.rss(pid).ok() };
+        let before = std::mem::replace(&mut attached.pmds, pmds.len());
+        // There may be hundreds of small processes. The first thread may have ended, and has no memory then.
+        let tid = attached.tid;
+        let rss = if before.max(pmds.len()) < RSS_FROM { None } else { self.proc.rss(pid, tid).ok() };
         Ok(Layout { pmds, mappings, rss, ..Layout::default() })
     }
 }

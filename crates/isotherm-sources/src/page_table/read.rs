@@ -8,6 +8,7 @@ use isotherm_heat::{Mask, PmdBits};
 use isotherm_sys::clock;
 use isotherm_sys::proc::MapEntry;
 use isotherm_units::{Addr, AddrRange, PAGES_PER_PMD, PageNo, PmdNo};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -135,15 +136,25 @@ impl PageTable {
         pmds: &[PmdNo],
         each: &mut dyn FnMut(Option<u64>),
     ) -> Result<(), Error> {
-        let attached = self.target(pid)?;
-        let Some(pagemap) = &attached.pagemap else { return Ok(()) };
-        let is_kernel_made = |page: PageNo| {
-            attached.kernel_made.iter().any(|(pmd, pages)| *pmd == page.pmd() && pages.has(page.index_in_pmd()))
-        };
+        if self.target(pid)?.pagemap.is_none() {
+            return Ok(());
+        }
+        // Only pages that count as resident: pagemap shows those of the kernel and the zero page, too, as one that is mapped many times.
+        let mut resident = HashMap::new();
+        self.read_pmds(pid, pmds, &mut |_, pmd, bits| {
+            let pages = match bits {
+                Some(PmdBits::Pages { present, .. }) => present,
+                Some(PmdBits::Gone) => Mask::NONE,
+                Some(PmdBits::Huge { .. }) | None => Mask::ALL,
+            };
+            resident.insert(pmd, pages);
+        })?;
+        let is_resident = |page: PageNo| resident.get(&page.pmd()).is_none_or(|pages| pages.has(page.index_in_pmd()));
+        let Some(pagemap) = &self.target(pid)?.pagemap else { return Ok(()) };
         for run in pmds.chunk_by(|a, b| a.next() == *b) {
             let range = AddrRange::new(run[0].addr(), run[run.len() - 1].next().addr());
             for (page, entry) in pagemap.read(range).map_err(|e| io_error("pagemap", pid, e))? {
-                if entry.is_present() && !entry.is_exclusive() && !is_kernel_made(page) {
+                if entry.is_present() && !entry.is_exclusive() && is_resident(page) {
                     each(entry.frame());
                 }
             }

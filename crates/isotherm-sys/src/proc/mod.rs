@@ -74,9 +74,9 @@ impl Proc {
         Status::parse(&self.read(&path)?).map_err(|(line, e)| e.at(&path, line))
     }
 
-    /// Resident memory, by the second number of `/proc/PID/statm`. The kernel keeps a part of its count for each CPU, which is missing.
-    pub fn rss(&self, pid: u32) -> Result<Bytes> {
-        let path = self.path(pid, "statm");
+    /// Resident memory, by the second number of `/proc/PID/task/TID/statm`, through any thread that has not ended. The kernel keeps a part of its count for each CPU, which is missing.
+    pub fn rss(&self, pid: u32, tid: u32) -> Result<Bytes> {
+        let path = self.path(pid, &format!("task/{tid}/statm"));
         let text = self.read(&path)?;
         let pages = text.split(u8::is_ascii_whitespace).nth(1).and_then(decimal);
         pages.map(Bytes::of_pages).ok_or_else(|| Unexpected::new("resident", "two numbers", &text).at(&path, 1))

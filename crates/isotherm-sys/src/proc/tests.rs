@@ -689,8 +689,8 @@ fn a_thread_has_a_state_and_has_run_once_it_was_given_a_processor() {
 
 #[test]
 fn rss_is_the_second_number_of_statm() {
-    let fake = FakeProc::new().file("7/statm", "1000 250 30 1 0 400 0\n").file("8/statm", "1000\n");
-    assert_eq!(fake.proc().rss(7).unwrap(), Bytes(250 * 4096));
-    assert!(fake.proc().rss(8).unwrap_err().to_string().contains("resident"));
-    assert!(fake.proc().rss(9).unwrap_err().is_gone());
+    let fake = FakeProc::new().file("7/task/8/statm", "1000 250 30 1 0 400 0\n").file("7/task/7/statm", "1000\n");
+    assert_eq!(fake.proc().rss(7, 8).unwrap(), Bytes(250 * 4096));
+    assert!(fake.proc().rss(7, 7).unwrap_err().to_string().contains("resident"));
+    assert!(fake.proc().rss(9, 9).unwrap_err().is_gone());
 }

@@ -50,7 +50,7 @@ pub struct WssPoint {
     pub bytes: Bytes,
     /// The size if pages on huge pages count as they did before those were made. `None` if none was known.
     pub by_estimate_bytes: Option<Bytes>,
-    /// Resident memory whose heat was not known at that time. It is not in the size.
+    /// Resident memory whose heat was not known at that time, without what cannot be measured here. It is not in the size.
     pub unmeasured_bytes: Bytes,
 }
 
@@ -172,7 +172,8 @@ impl Size {
         Size {
             by_bits: target.temperature.within_ns(interval_ns),
             by_estimate: target.by_estimate().within_ns(interval_ns),
-            unmeasured: target.temperature.at(Interval::UNMEASURED),
+            // What cannot be measured at all does not become less.
+            unmeasured: target.temperature.at(Interval::UNMEASURED).saturating_sub(target.unclearable_pages),
             is_estimated: target.behind_huge.is_some(),
         }
     }
@@ -249,7 +250,7 @@ impl WssSeries {
         let is_estimated = self.by_estimate_bytes.is_some();
         columns.extend(is_estimated.then_some(Column::number("BY ESTIMATE", 0)));
         let is_partial = self.points.iter().any(|p| p.unmeasured_bytes.0 > 0);
-        columns.extend(is_partial.then_some(Column::number("UNMEASURED", 0)));
+        columns.extend(is_partial.then_some(Column::number("UNMEASURED", 1)));
         let row = |p: &WssPoint| {
             let mut cells = vec![human::clock(p.unix_ns), self.shown(p.bytes)];
             cells.extend(is_estimated.then(|| p.by_estimate_bytes.map_or_else(String::new, |b| self.shown(b))));

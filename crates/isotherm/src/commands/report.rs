@@ -349,7 +349,7 @@ fn heat_map(plan: &HeatmapPlan, input: &Input, json: bool) -> Result<()> {
     let caveats = Caveats::of(&input.snapshots);
     if let Some(picture) = &plan.picture {
         picture.write(&input.snapshots, target, plan.scale)?;
-        caveats.lines().iter().for_each(output::note);
+        caveats.lines().iter().chain(input.source_line().as_ref()).for_each(output::note);
         return Ok(());
     }
     let mut out = output::stdout();

@@ -81,13 +81,15 @@ impl Input {
         Ok(Input { snapshots, run: watching.run, is_recorded: false })
     }
 
-    /// Writes what a recording was made with, and what that cannot show. Live, it is said at the start.
-    pub fn write_source(&self, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
+    /// What a recording was made with, and what that cannot show. Live, it is said at the start.
+    pub fn source_line(&self) -> Option<String> {
         let note = &self.run.source_note;
-        if !self.is_recorded || note.is_empty() {
-            return Ok(());
-        }
-        write_wrapped(out, &format!("source: {}", human::printable(note)), style)
+        (self.is_recorded && !note.is_empty()).then(|| format!("source: {}", human::printable(note)))
+    }
+
+    /// Writes that line, if there is one.
+    pub fn write_source(&self, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
+        self.source_line().map_or(Ok(()), |line| write_wrapped(out, &line, style))
     }
 
     /// The last snapshot in which a target was alive.
