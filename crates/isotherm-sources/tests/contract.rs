@@ -9,8 +9,8 @@ use isotherm_sources::page_table::{ClearBy, PageTable};
 use isotherm_sys::memory::{Memory, PageSize};
 use isotherm_sys::proc::Proc;
 use isotherm_units::{PageNo, PmdNo};
-use std::io::Write;
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Killed and reaped when dropped.
@@ -43,6 +43,24 @@ impl Drop for Process {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// What a script of Python may use: modules, and the calls of the C library that map memory.
+const PRELUDE: &str = "
+import ctypes, os, sys, tempfile, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+";
+
+/// Starts a script of Python, and returns the lines that it prints. `None` without Python.
+fn python(script: &str) -> Option<(Process, Lines<BufReader<ChildStdout>>)> {
+    let mut command = Command::new("python3");
+    command.args(["-c", &format!("{PRELUDE}{script}")]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut process = Process(command.spawn().ok()?);
+    let lines = BufReader::new(process.0.stdout.take()?).lines();
+    Some((process, lines))
 }
 
 fn comm(pid: u32) -> String {
@@ -339,11 +357,6 @@ fn what_the_kernel_maps_does_not_take_its_neighbours_heat() {
 
 /// In one huge range, 16 private pages and then 100 pages of a file.
 const MIXED: &str = "
-import ctypes, sys, tempfile, time
-libc = ctypes.CDLL(None)
-libc.mmap.restype = ctypes.c_void_p
-libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 OWN, OF_FILE, HUGE, SHARED, PRIVATE, FIXED = 16 << 12, 100 << 12, 2 << 20, 1, 0x22, 0x10
 start = libc.mmap(None, 2 * HUGE, 3, PRIVATE, -1, 0)
 libc.munmap(start, 2 * HUGE)
@@ -360,11 +373,7 @@ time.sleep(60)
 #[test]
 fn files_behind_private_memory_are_cleared_without_it() {
     let Ok(mut source) = choose::open(Wanted::PageTable) else { return skip("the page-table source") };
-    let mut command = Command::new("python3");
-    command.args(["-c", MIXED]).stdout(Stdio::piped());
-    let Ok(started) = command.spawn() else { return skip("python3") };
-    let mut process = Process(started);
-    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(process.0.stdout.take().unwrap()));
+    let Some((process, mut lines)) = python(MIXED) else { return skip("python3") };
     let at: u64 = lines.next().unwrap().unwrap().parse().unwrap();
     let (pid, pmd) = (process.pid(), PmdNo(at >> 21));
     source.attach(pid).unwrap();
@@ -380,10 +389,6 @@ fn files_behind_private_memory_are_cleared_without_it() {
 
 /// In one huge range, 16 pages that are written and 100 that are only read.
 const ONLY_READ: &str = "
-import ctypes, time
-libc = ctypes.CDLL(None)
-libc.mmap.restype = ctypes.c_void_p
-libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 HUGE, PAGE = 2 << 20, 1 << 12
 start = libc.mmap(None, 2 * HUGE, 3, 0x22, -1, 0)
 libc.madvise(ctypes.c_void_p(start), 2 * HUGE, 15)
@@ -397,11 +402,7 @@ time.sleep(60)
 #[test]
 fn pages_that_are_only_read_are_not_there_and_shared_with_nobody() {
     let Ok(mut source) = choose::open(Wanted::PageTable) else { return skip("the page-table source") };
-    let mut command = Command::new("python3");
-    command.args(["-c", ONLY_READ]).stdout(Stdio::piped());
-    let Ok(started) = command.spawn() else { return skip("python3") };
-    let mut process = Process(started);
-    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(process.0.stdout.take().unwrap()));
+    let Some((process, mut lines)) = python(ONLY_READ) else { return skip("python3") };
     let at: u64 = lines.next().unwrap().unwrap().parse().unwrap();
     let (pid, pmd) = (process.pid(), PmdNo(at >> 21));
     source.attach(pid).unwrap();
@@ -417,10 +418,6 @@ fn pages_that_are_only_read_are_not_there_and_shared_with_nobody() {
 
 /// Two processes share 8 MiB; at a line on standard input the first has private memory at the same place instead.
 const REPLACED: &str = "
-import ctypes, os, sys, time
-libc = ctypes.CDLL(None)
-libc.mmap.restype = ctypes.c_void_p
-libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 SIZE, SHARED, PRIVATE, FIXED = 8 << 20, 0x21, 0x22, 0x10
 at = libc.mmap(None, SIZE, 3, SHARED, -1, 0)
 ctypes.memset(at, 1, SIZE)
@@ -444,11 +441,7 @@ time.sleep(60)
 #[test]
 fn memory_that_takes_the_place_of_shared_memory_is_not_taken_for_shared() {
     let Ok(mut source) = choose::open(Wanted::PageTable) else { return skip("the page-table source") };
-    let mut command = Command::new("python3");
-    command.args(["-c", REPLACED]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let Ok(started) = command.spawn() else { return skip("python3") };
-    let mut process = Process(started);
-    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(process.0.stdout.take().unwrap()));
+    let Some((mut process, mut lines)) = python(REPLACED) else { return skip("python3") };
     let at: u64 = lines.next().unwrap().unwrap().parse().unwrap();
     // A whole huge range within the mapping.
     let pmd = PmdNo((at >> 21) + 1);
@@ -473,10 +466,6 @@ fn memory_that_takes_the_place_of_shared_memory_is_not_taken_for_shared() {
 
 /// Two mappings of 8 MiB, of which the first is locked; the second is at a line on standard input.
 const LOCKED_LATER: &str = "
-import ctypes, sys, time
-libc = ctypes.CDLL(None)
-libc.mmap.restype = ctypes.c_void_p
-libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 libc.mlock.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 SIZE = 8 << 20
 first, _, second = [libc.mmap(None, SIZE, access, 0x22, -1, 0) for access in (3, 0, 3)]
@@ -492,11 +481,7 @@ time.sleep(60)
 #[test]
 fn memory_that_is_locked_after_other_memory_was_is_not_given_up() {
     let Ok(mut source) = choose::open(Wanted::PageTable) else { return skip("the page-table source") };
-    let mut command = Command::new("python3");
-    command.args(["-c", LOCKED_LATER]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let Ok(started) = command.spawn() else { return skip("python3") };
-    let mut process = Process(started);
-    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(process.0.stdout.take().unwrap()));
+    let Some((mut process, mut lines)) = python(LOCKED_LATER) else { return skip("python3") };
     let Some(Ok(starts)) = lines.next() else { return skip("a limit on locked memory of 16 MiB") };
     let pmds: Vec<PmdNo> = starts.split(' ').map(|at| PmdNo((at.parse::<u64>().unwrap() >> 21) + 1)).collect();
     let pid = process.pid();

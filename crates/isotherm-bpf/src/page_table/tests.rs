@@ -30,6 +30,13 @@ fn has(bits: &[u64; 8], page: usize) -> bool {
     bits[page / 64] >> (page % 64) & 1 == 1
 }
 
+fn opened(walker: Result<Walker, Error>) -> Option<Walker> {
+    if walker.is_err() {
+        let _ = writeln!(io::stderr(), "skipped: needs the page-table reader (root)");
+    }
+    walker.ok()
+}
+
 fn seed() -> u64 {
     let given = std::env::var("BPF_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = given.unwrap_or_else(clock::unix_ns);
@@ -40,10 +47,7 @@ fn seed() -> u64 {
 #[test]
 fn bits_are_those_of_random_pages_accessible_or_not_and_pages_that_were_only_read_are_none() {
     let _turn = TURN.lock();
-    let Ok(mut walker) = Walker::open() else {
-        let _ = writeln!(io::stderr(), "skipped: needs the page-table reader (root)");
-        return;
-    };
+    let Some(mut walker) = opened(Walker::open()) else { return };
     let (me, mut rng) = (std::process::id(), Rng::new(seed()));
     for _ in 0..20 {
         let memory = Memory::anonymous(PMD_SIZE, PageSize::Small).unwrap();
@@ -81,10 +85,7 @@ fn bits_are_those_of_random_pages_accessible_or_not_and_pages_that_were_only_rea
 #[test]
 fn a_huge_range_that_was_only_read_has_no_pages() {
     let _turn = TURN.lock();
-    let Ok(mut walker) = Walker::open() else {
-        let _ = writeln!(io::stderr(), "skipped: needs the page-table reader (root)");
-        return;
-    };
+    let Some(mut walker) = opened(Walker::open()) else { return };
     let memory = Memory::anonymous(2 * PMD_SIZE, PageSize::Huge).unwrap();
     let pmd = memory.range().start.pmd();
     let (read, written) = (0, 512);
@@ -101,10 +102,7 @@ fn a_huge_range_that_was_only_read_has_no_pages() {
 #[test]
 fn folios_have_the_frames_that_pagemap_tells() {
     let _turn = TURN.lock();
-    let Ok(mut walker) = Walker::open_with_folios() else {
-        let _ = writeln!(io::stderr(), "skipped: needs the page-table reader (root)");
-        return;
-    };
+    let Some(mut walker) = opened(Walker::open_with_folios()) else { return };
     assert!(walker.knows_folios(), "a struct page that we do not know: see find_page_layout");
     let memory = Memory::anonymous(2 * PMD_SIZE, PageSize::Small).unwrap();
     let pmd = memory.range().start.pmd();
@@ -124,8 +122,7 @@ fn folios_have_the_frames_that_pagemap_tells() {
 #[test]
 fn the_reader_opens_while_another_thread_maps_memory() {
     let _turn = TURN.lock();
-    if Walker::open().is_err() {
-        let _ = writeln!(io::stderr(), "skipped: needs the page-table reader (root)");
+    if opened(Walker::open()).is_none() {
         return;
     }
     let is_over = std::sync::atomic::AtomicBool::new(false);

@@ -242,14 +242,12 @@ failed:
 /* Its bits 0, 5 and 8, and the same in the three shorts above. */
 #define SELECT(quad) ((quad) & 0x0121012101210121ULL)
 #define ANY_SPECIAL (ENTRY_SPECIAL * 0x0001000100010001ULL)
-/* Bit 9 where bit 0 or bit 8 is set, too. An entry of swap may have bit 9 set, which is a part of its offset there. */
-#define SPECIAL(quad) ((quad) & ((quad) << 9 | (quad) << 1))
 /* Moves the lowest three bits of each short to the top: twelve bits, from bit 48 on. */
 #define TOGETHER(x) (((x) & 0x0007000700070007ULL) * (1ULL << 48 | 1ULL << 35 | 1ULL << 22 | 1ULL << 9) >> 48 & 0xfff)
 /* Without this, clang loads all 64 entries before it combines any, and runs out of its 512 bytes of stack. */
 #define KEEP(x, y, z) asm volatile("" : "+r"(x), "+r"(y), "+r"(z))
 
-/* Which of 64 entries are special. Few tables have any, so gather() asks only where one of them is. */
+/* Which of 64 entries have the bit of special ones. */
 __noinline __u64 special_of(__u32 word)
 {
 	__u64 special = 0;
@@ -270,8 +268,10 @@ __noinline __u64 special_of(__u32 word)
  *	       2  1  0  2  1  0     2  1  0	entry; 3 to 5, 6 to 8 and 9 to 11 in those
  *
  * and separated once for the twelve. N stands for P in a page that PROT_NONE keeps present; no other user page has
- * bit 8 (global). Special entries are rare: all are combined with OR, and looked for where that finds one. A global
- * function, as the verifier checks such a function once, and not for each path to it.
+ * bit 8 (global). Special entries are rare: all are combined with OR, and selected only where that finds one. In an entry of
+ * swap the bit is a part of the offset, so words without present pages are skipped. To combine bit 9 with bits 0 and 8
+ * instead makes every read longer. A global function, as the verifier checks such a function once, and not for each path
+ * to it.
  */
 __noinline int gather(__u32 at)
 {
@@ -286,12 +286,12 @@ __noinline int gather(__u32 at)
 		for (int first = 0; first < 60; first += 12) {
 			__u64 quad = QUAD(word * 64 + first), twelve = SELECT(quad);
 
-			any |= SPECIAL(quad);
+			any |= quad;
 			quad = QUAD(word * 64 + first + 1);
-			any |= SPECIAL(quad);
+			any |= quad;
 			twelve |= SELECT(quad) << 1;
 			quad = QUAD(word * 64 + first + 2);
-			any |= SPECIAL(quad);
+			any |= quad;
 			twelve |= SELECT(quad) << 2;
 			twelve |= twelve >> 8;
 			present |= TOGETHER(twelve) << first;
@@ -302,11 +302,11 @@ __noinline int gather(__u32 at)
 		for (int last = 60; last < 64; last++) {
 			__u64 e = SHORT(word * 64 + last);
 
-			any |= SPECIAL(e);
+			any |= e;
 			present |= ((e | e >> 8) & 1) << last;
 			young |= (e >> 5 & 1) << last;
 		}
-		if (any & ANY_SPECIAL)
+		if (present && any & ANY_SPECIAL)
 			present &= ~special_of(word);
 		out->a[word] = young & present;
 		out->b[word] = present;

@@ -187,7 +187,7 @@ fn memory_that_was_freed_while_hot_is_found_by_the_fall_of_rss() {
     source.reads = Comes::IsBusyAfter(2);
     assert_eq!(list(&mut source, 40), (pmds(0..4), 3));
     source.reads = Comes::ToTheEnd;
-    // Huge range 1 has a table, and was forgotten: it is looked at as a new one.
+    // Huge range 1 has a table, and was forgotten: it is read as a new one.
     assert_eq!(list(&mut source, 40), (pmds(1..4), 2));
     assert_eq!(list(&mut source, 40), (pmds(1..3), 2), "at the end");
     assert_eq!(list(&mut source, 40), (pmds(1..3), 2), "and nothing more but for the new ones");

@@ -58,7 +58,7 @@ const FLAGS_EVERY: Ns = 10_000_000_000;
 const FLAGS_SHARE: u64 = 500;
 /// The LRU batches of all CPUs are drained at most this often.
 const DRAIN_EVERY: Ns = 5_000_000_000;
-/// RSS of processes with fewer huge ranges is not looked at.
+/// RSS of processes with fewer huge ranges is not read.
 const RSS_FROM: usize = 32;
 const EINVAL: i32 = 22;
 const ENOMEM: i32 = 12;

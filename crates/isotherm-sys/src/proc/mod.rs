@@ -74,7 +74,8 @@ impl Proc {
         Status::parse(&self.read(&path)?).map_err(|(line, e)| e.at(&path, line))
     }
 
-    /// Resident memory, by the second number of `/proc/PID/task/TID/statm`, through any thread that has not ended. The kernel keeps a part of its count for each CPU, which is missing.
+    /// Resident memory, by the second number of `/proc/PID/task/TID/statm`, through any thread that has not ended. The kernel
+    /// keeps a part of its count for each CPU, which is missing.
     pub fn rss(&self, pid: u32, tid: u32) -> Result<Bytes> {
         let path = self.path(pid, &format!("task/{tid}/statm"));
         let text = self.read(&path)?;

@@ -167,8 +167,8 @@ impl Sum {
     fn ages(&self, watched_ns: u64) -> Vec<ColdAge> {
         let age = |(age_ns, [small, huge]): (u64, [u64; 2])| {
             let pages = small.saturating_add(huge);
-            let is_known = pages > 0 || watched_ns >= age_ns.saturating_add(FIRST_IDLE_NS);
-            let known = |pages| (is_known && watched_ns >= age_ns).then(|| Bytes::of_pages(pages));
+            let shown_from = age_ns + if pages > 0 { 0 } else { FIRST_IDLE_NS };
+            let known = |pages| (watched_ns >= shown_from).then(|| Bytes::of_pages(pages));
             ColdAge { age_ns, bytes: known(pages), huge_bytes: known(huge) }
         };
         COLD_AGES_NS.into_iter().zip(self.idle).map(age).collect()
