@@ -13,6 +13,7 @@ pub mod daemon;
 pub mod first;
 pub mod memory;
 pub mod neighbours;
+mod options;
 #[allow(unsafe_code, reason = "system calls that no library here wraps")]
 pub mod own_thread;
 pub mod page;
@@ -30,6 +31,7 @@ use isotherm_sources::choose::{self, Wanted};
 use isotherm_sys::{free, proc::Proc};
 use isotherm_units::PAGE_SIZE;
 use isotherm_workload::{Child, Keys, Layout, Pattern, Server, Store};
+use options::Options;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::fs;
@@ -41,7 +43,8 @@ const ROOM: u64 = 3 << 30;
 const WORKLOAD: &str = "--workload";
 
 /// Runs as a workload and exits, if this process was started as one, as a neighbour of one, as one that measures itself, or as a monitor whose
-/// memory is measured. Has to be the first thing a program does.
+/// memory is measured. Has to be the first thing a program does. In a program that measures, exits for `--help`, and with 2 for options that nothing
+/// reads.
 pub fn become_workload() -> Result<()> {
     let mut args = std::env::args().skip(1);
     let role = args.next();
@@ -61,6 +64,17 @@ pub fn become_workload() -> Result<()> {
         isotherm_workload::run_json(&json)?;
         std::process::exit(0);
     }
+    match Options::parse(std::env::args().skip(1)) {
+        Ok(options) if options.help => {
+            println!("{}", options::USAGE);
+            std::process::exit(0);
+        }
+        Ok(_) => {}
+        Err(error) => {
+            eprintln!("error: {error}");
+            std::process::exit(2);
+        }
+    }
     Ok(())
 }
 
@@ -73,8 +87,7 @@ pub fn need_lab(name: &str, does: &str) -> Result<()> {
 
 /// The text after `--only`, which the names of workloads have to contain; empty without that option.
 pub fn only() -> String {
-    let mut args = std::env::args().skip_while(|a| a != "--only");
-    args.nth(1).unwrap_or_default()
+    Options::of_this_process().only
 }
 
 /// Starts this program again as a workload: a [`Pattern`], or an [`isotherm_workload::Index`].
@@ -165,8 +178,12 @@ pub fn pages_that_fit(most: usize) -> Result<usize> {
 
 /// The number after `--trials`, or `usual`.
 pub fn trials(usual: usize) -> usize {
-    let mut args = std::env::args().skip_while(|a| a != "--trials");
-    args.nth(1).and_then(|n| n.parse().ok()).filter(|n| *n > 0).unwrap_or(usual)
+    Options::of_this_process().trials.unwrap_or(usual)
+}
+
+/// Whether `--full` was given: large cases too.
+pub fn full() -> bool {
+    Options::of_this_process().full
 }
 
 /// The median; NaN if there are no values.

@@ -42,8 +42,7 @@ impl Worst {
 fn main() -> Result<()> {
     become_workload()?;
     // All rates at 10 GiB take seven more minutes.
-    let full = std::env::args().any(|a| a == "--full");
-    let only = isotherm_bench::only();
+    let (full, only) = (isotherm_bench::full(), isotherm_bench::only());
     let mut log = Log::new("bench-accuracy");
     let mut worst = Worst { precision: 1.0, recall: 1.0, wss_error_pct: 0.0, right_after_s: 0.0 };
     log.line(format!(
