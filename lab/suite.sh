@@ -105,8 +105,10 @@ for item in "$@"; do
         # For tests of sources that do not flush the TLB. damon starts its own neighbours.
         [ "$name" != live ] || with_neighbours
         [ "$name" != zone_lock ] || keep_housekeeping_watched
+        # A bench is no test binary, and refuses the options of one.
+        case $name in bench-*) options= ;; *) options="--test-threads=1 --color never" ;; esac
         # shellcheck disable=SC2086 # words
-        RUST_BACKTRACE=0 "$program" --test-threads=1 --color never $arguments 2>&1 && ended=0 || ended=$?
+        RUST_BACKTRACE=0 "$program" $options $arguments 2>&1 && ended=0 || ended=$?
         [ "$ended" -eq 0 ] || status=1
         without_neighbours
         echo "== exit status $ended"
