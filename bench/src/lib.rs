@@ -43,8 +43,7 @@ const ROOM: u64 = 3 << 30;
 const WORKLOAD: &str = "--workload";
 
 /// Runs as a workload and exits, if this process was started as one, as a neighbour of one, as one that measures itself, or as a monitor whose
-/// memory is measured. Has to be the first thing a program does. In a program that measures, exits for `--help`, and with 2 for options that nothing
-/// reads.
+/// memory is measured. Has to be the first thing a program does. In a program that measures, refuses options that nothing reads.
 pub fn become_workload() -> Result<()> {
     let mut args = std::env::args().skip(1);
     let role = args.next();
@@ -64,17 +63,7 @@ pub fn become_workload() -> Result<()> {
         isotherm_workload::run_json(&json)?;
         std::process::exit(0);
     }
-    match Options::parse(std::env::args().skip(1)) {
-        Ok(options) if options.help => {
-            println!("{}", options::USAGE);
-            std::process::exit(0);
-        }
-        Ok(_) => {}
-        Err(error) => {
-            eprintln!("error: {error}");
-            std::process::exit(2);
-        }
-    }
+    Options::of_this_process();
     Ok(())
 }
 

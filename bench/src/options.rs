@@ -5,7 +5,7 @@
 use anyhow::{Context, Result, bail, ensure};
 
 /// Printed for `--help`.
-pub(crate) const USAGE: &str =
+const USAGE: &str =
     "Options: --only PART (cases whose name contains it), --trials N, --full (large cases too, where there are some)";
 
 /// What a program was asked for.
@@ -22,9 +22,19 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Those of this process, or of the default where they cannot be read: [`crate::become_workload`] has refused such.
+    /// Those of this process. Exits for `--help`, and with 2 for options that nothing reads.
     pub fn of_this_process() -> Options {
-        Options::parse(std::env::args().skip(1)).unwrap_or_default()
+        match Options::parse(std::env::args().skip(1)) {
+            Ok(options) if options.help => {
+                println!("{USAGE}");
+                std::process::exit(0);
+            }
+            Ok(options) => options,
+            Err(error) => {
+                eprintln!("error: {error}");
+                std::process::exit(2);
+            }
+        }
     }
 
     /// Reads arguments, without the name of the program.
