@@ -30,6 +30,11 @@ pub fn of(targets: &TargetArgs, args: &WatchArgs) -> Result<Request, Usage> {
     if !has_pages && clear != ClearBy::Auto {
         return Err(Usage("--clear is for the page-table source; other sources have no choice in it".into()));
     }
+    if let Some(option) = args.for_pages().filter(|_| !has_pages) {
+        return Err(Usage(format!(
+            "{option} is for the page-table source; other sources do not choose which pages they check: leave it out, or take --source page-table"
+        )));
+    }
     let samples = has_pages || matches!(args.source, SourceArg::Perf | SourceArg::PerfPaddr);
     if args.sampling.is_given() && (!samples || clear != ClearBy::Auto) {
         return Err(Usage(

@@ -124,6 +124,12 @@ impl Prepared {
         let cpu_before = RealClock.cpu();
         let source = choose::open_request(&request::of(targets, args)?)?;
         let settings = settings(args, &*source)?;
+        let sees_pages = source.describe().granularity == Granularity::Page;
+        if let Some(option) = args.for_pages().filter(|_| !sees_pages) {
+            output::warn(format_args!(
+                "{option} makes no difference: it is for the page-table source, which this machine or your privileges do not offer (`isotherm doctor`)"
+            ));
+        }
         Ok(Prepared {
             run: run_info(&*source, settings, window_ns),
             uses: Uses::watching(args, &*source),

@@ -17,7 +17,7 @@ pub struct InputArgs {
     /// Recording to read, or a file of damo [default: heat.isotherm if no target is given]
     #[arg(value_name = "RECORDING", conflicts_with_all = ["pids", "cgroup", "all", "command"])]
     pub recording: Option<PathBuf>,
-    /// Watch live for this long [default: 10s; of cold memory and refaults 20s]
+    /// Watch live for this long [default: 10s; of cold memory and refaults 20s; a replay to its end]
     #[arg(short, long, value_name = "TIME", value_parser = positive_duration_ns)]
     pub duration: Option<u64>,
     #[arg(skip = DURATION_NS)]

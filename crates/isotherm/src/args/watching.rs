@@ -87,6 +87,17 @@ impl WatchArgs {
         options.into_iter().find(|(_, is_given)| *is_given).map(|(option, _)| option)
     }
 
+    /// The first option that was given, if any, of those that only a source which sees pages takes.
+    pub fn for_pages(&self) -> Option<&'static str> {
+        let options = [
+            ("--mode", self.mode != ModeArg::default()),
+            ("--max-region", self.max_region.is_some()),
+            ("--sample-interval", self.intervals.sample_interval.is_some()),
+            ("--intervals-goal", self.intervals.intervals_goal.is_some()),
+        ];
+        options.into_iter().find(|(_, is_given)| *is_given).map(|(option, _)| option)
+    }
+
     /// The allowed slow-down of each target, in percent of one core.
     pub fn max_slowdown_pct(&self) -> f64 {
         self.max_slowdown.unwrap_or(DEFAULT_MAX_SLOWDOWN_PCT)

@@ -75,6 +75,23 @@ fn a_report_of_a_recording_refuses_what_is_for_watching_and_a_picture_what_is_fo
 }
 
 #[test]
+fn a_replay_is_reported_to_its_end_or_for_as_long_as_was_said() {
+    let stage = Stage::new();
+    stage.small_recording("rec");
+    let seen_ns = |options: &str| -> u64 {
+        let json = stage.json(&format!("report heatmap --json --replay rec {options}"));
+        let windows = json.as_array().unwrap().iter();
+        let length = |window: &serde_json::Value| {
+            window["end_unix_ns"].as_u64().unwrap() - window["start_unix_ns"].as_u64().unwrap()
+        };
+        windows.map(length).sum()
+    };
+    let (whole, half) = (seen_ns(""), seen_ns("-d 1s"));
+    assert!((900_000_000..=1_100_000_000).contains(&half), "{half} ns of {whole}");
+    assert!(whole > 1_400_000_000, "{whole} ns");
+}
+
+#[test]
 fn nothing_is_watched_for_a_picture_that_cannot_be_written() {
     let stage = Stage::new();
     stage.isotherm("report heatmap -o no/such/map.png -- touch started").ended(1).says("create no/such/map.png");

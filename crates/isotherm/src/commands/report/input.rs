@@ -60,10 +60,10 @@ impl Input {
         let uses = file.into_iter().fold(Uses::nothing(), Uses::writing);
         let mut watching = Watching::begin(&args.targets, &args.watch, window, uses)?;
         output::note(&watching.run.source_note);
-        let bar = output::progress(Some(args.duration_ns()), "watching");
+        // A replay runs to its end, unless it is said for how long.
+        let duration = if args.watch.replay.is_some() { args.duration } else { Some(args.duration_ns()) };
+        let bar = output::progress(duration, "watching");
         let mut snapshots = Vec::new();
-        // A replay runs to its end.
-        let duration = args.watch.replay.is_none().then_some(args.duration_ns());
         watching.snapshots(duration, &stop, &bar, |snapshot| {
             snapshots.push(snapshot);
             Ok(ControlFlow::Continue(()))
