@@ -227,7 +227,7 @@ quick() {
 declare -A benches=(
     [bench-damon]="--kernel 6.12 --nodes 1 --cpus 2 --memory 2048 --limit 1500"
     [bench-cold]="--kernel 6.12 --nodes 1 --cpus 1 --memory 1024 --swap 512 --in-turn --skip-idle --limit 12000"
-    [bench-cold-redis]="--kernel 6.12 --nodes 1 --cpus 1 --memory 1280 --swap 768 --in-turn --skip-idle --limit 3000"
+    [bench-cold-redis]="--kernel 6.12 --nodes 1 --cpus 1 --memory 1280 --swap 768 --in-turn --skip-idle --limit 7000"
     [bench-advise]="--kernel 6.12 --nodes 1 --cpus 1 --memory 1024 --swap 512 --in-turn --skip-idle --limit 5000"
     [bench-tier]="--kernel 6.12 --nodes 1 --cpus 1 --memory 640 --slow 256 --in-turn --skip-idle --limit 3000"
 )

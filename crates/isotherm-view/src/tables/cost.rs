@@ -12,12 +12,12 @@ use std::io::{self, Write};
 pub struct CostSummary {
     /// Time monitored.
     pub elapsed_ns: u64,
-    /// CPU time of the monitor in percent of one core.
-    pub monitor_cpu_pct: f64,
-    /// Estimated slow-down of the targets, in percent of one core.
-    pub slowdown_pct: f64,
-    /// The longest time for which the memory map of a target was locked.
-    pub longest_hold_ns: u64,
+    /// CPU time of the monitor in percent of one core. `None` where no cost is known, as in files of damo: nobody watches for nothing.
+    pub monitor_cpu_pct: Option<f64>,
+    /// Estimated slow-down of the targets, in percent of one core. `None` as above.
+    pub slowdown_pct: Option<f64>,
+    /// The longest time for which the memory map of a target was locked. `None` as above.
+    pub longest_hold_ns: Option<u64>,
     /// Page-table reads that failed.
     pub read_errors: u64,
     /// Accesses that the kernel reported.
@@ -29,16 +29,13 @@ pub struct CostSummary {
 impl CostSummary {
     /// Summarises a snapshot's cost.
     pub fn of(cost: &Cost) -> CostSummary {
+        let is_known = cost.elapsed_ns > 0 && cost.monitor_cpu_ns > 0;
         CostSummary {
             elapsed_ns: cost.elapsed_ns,
             // Not capped: a monitor with several threads may use more than one core.
-            monitor_cpu_pct: if cost.elapsed_ns == 0 {
-                0.0
-            } else {
-                cost.monitor_cpu_ns as f64 / cost.elapsed_ns as f64 * 100.0
-            },
-            slowdown_pct: cost.slowdown_pct,
-            longest_hold_ns: cost.longest_hold_ns,
+            monitor_cpu_pct: is_known.then(|| cost.monitor_cpu_ns as f64 / cost.elapsed_ns as f64 * 100.0),
+            slowdown_pct: is_known.then_some(cost.slowdown_pct),
+            longest_hold_ns: is_known.then_some(cost.longest_hold_ns),
             read_errors: cost.read_errors,
             samples: cost.samples,
             samples_lost: cost.samples_lost,
@@ -52,12 +49,16 @@ impl CostSummary {
             (samples, 0) => format!(", {samples} samples"),
             (samples, lost) => format!(", {samples} samples and {lost} lost"),
         };
+        let elapsed = human::duration(self.elapsed_ns);
+        let (Some(cpu), Some(slowdown), Some(hold)) = (self.monitor_cpu_pct, self.slowdown_pct, self.longest_hold_ns)
+        else {
+            return format!("watched for {elapsed}; what that cost was not recorded{samples}");
+        };
         format!(
-            "cost over {}: monitor {}% of a core, slow-down {}%, longest hold {}{samples}",
-            human::duration(self.elapsed_ns),
-            human::percent(self.monitor_cpu_pct),
-            human::percent(self.slowdown_pct),
-            human::duration(self.longest_hold_ns),
+            "cost over {elapsed}: monitor {}% of a core, slow-down {}%, longest hold {}{samples}",
+            human::percent(cpu),
+            human::percent(slowdown),
+            human::duration(hold),
         )
     }
 
@@ -102,6 +103,14 @@ mod tests {
         assert!(CostSummary::of(&cost).line().ends_with(", 1234 samples and 5 lost"));
         cost.read_errors = 3;
         assert!(CostSummary::of(&cost).warning().unwrap().starts_with("warning: 3 reads"));
-        assert_eq!(CostSummary::of(&Cost::default()).monitor_cpu_pct, 0.0);
+    }
+
+    #[test]
+    fn a_cost_that_is_not_known_is_not_told_as_none() {
+        let of_damo = CostSummary::of(&Cost { elapsed_ns: 5_000_000_000, ..Cost::default() });
+        assert_eq!(of_damo.line(), "watched for 5 s; what that cost was not recorded");
+        let none = (None, None, None);
+        assert_eq!((of_damo.monitor_cpu_pct, of_damo.slowdown_pct, of_damo.longest_hold_ns), none);
+        assert_eq!(CostSummary::of(&Cost::default()).monitor_cpu_pct, None);
     }
 }

@@ -54,9 +54,9 @@ fn header_lines(state: &TopState, width: usize) -> Vec<Line<'static>> {
     let mut facts = vec![
         format!("isotherm {}", human::printable(&state.run.source)),
         format!("window {}", human::duration(state.run.window_ns)),
-        format!("monitor {}%", human::percent(cost.monitor_cpu_pct)),
-        format!("slow-down ~{}%", human::percent(cost.slowdown_pct)),
     ];
+    facts.extend(cost.monitor_cpu_pct.map(|cpu| format!("monitor {}%", human::percent(cpu))));
+    facts.extend(cost.slowdown_pct.map(|slowdown| format!("slow-down ~{}%", human::percent(slowdown))));
     if let Some(snapshot) = &state.shown {
         facts.push(format!("{} UTC", human::clock(snapshot.end_unix_ns)));
     }
