@@ -166,11 +166,16 @@ fn after_a_clear_a_sleeper_is_idle() {
         let process = Process::asleep("sleep", &["60"]);
         source.attach(process.pid()).unwrap();
         let (present, before) = count(source, process.pid()).unwrap();
-        clear_all(source, process.pid()).unwrap();
-        let (_, after) = count(source, process.pid()).unwrap();
+        let most = before / 10 + 8;
+        // `smaps` also counts what other processes have accessed of the same files, such as those of other tests.
+        let clear_and_count = |_| {
+            clear_all(source, process.pid()).unwrap();
+            count(source, process.pid()).unwrap().1
+        };
+        let after: Vec<u64> = (0..10).map(clear_and_count).collect();
         assert!(
-            before > 50 && after < before / 10 + 8,
-            "{}: of {present} pages {before} were young, then {after}",
+            before > 50 && after.iter().any(|young| *young < most),
+            "{}: of {present} pages {before} were young, then {after:?}",
             source.describe().name
         );
     });
