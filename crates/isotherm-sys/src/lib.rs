@@ -21,6 +21,7 @@ pub mod cpus;
 pub mod damon;
 pub mod descriptors;
 pub mod files;
+pub mod folio_sizes;
 pub mod frames;
 pub mod free;
 pub mod heap;

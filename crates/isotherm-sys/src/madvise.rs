@@ -118,8 +118,8 @@ impl PidFd {
 
     /// Clears the accessed bits of `ranges` with `MADV_COLD`, at most [`MAX_RANGES`] of them.
     ///
-    /// Takes the mmap read lock, flushes the TLB, and deactivates pages. Ranges have to be 2 MiB-aligned, or large
-    /// folios are split. The kernel silently skips pages that several processes map. Returns the bytes advised: less
+    /// Takes the mmap read lock, flushes the TLB, and deactivates pages. Ranges have to be 2 MiB-aligned where there may be large folios, or
+    /// these are split. The kernel silently skips pages that several processes map. Returns the bytes advised: less
     /// than asked if a later range was refused (locked, hugetlb, unmapped), an error if the first was.
     pub fn advise_cold(&self, ranges: &[AddrRange]) -> io::Result<u64> {
         let below = ranges.iter().take(MAX_RANGES).map(|r| below_top(*r));

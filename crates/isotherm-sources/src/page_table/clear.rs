@@ -1,5 +1,6 @@
 //! Clears huge range by huge range, with advice. Finds out what refuses it, what it skips, and what is shared.
 
+use super::few;
 use super::shared_mapping::SharedMapping;
 use super::whole::is_private;
 use super::{
@@ -11,6 +12,7 @@ use isotherm_heat::source::{Cleared, ClearedSink, Progress};
 use isotherm_heat::{Mask, Ns, PmdBits};
 use isotherm_sys::clock;
 use isotherm_sys::lru;
+use isotherm_sys::madvise::MAX_RANGES;
 use isotherm_sys::proc::{MapEntry, VmFlags};
 use isotherm_units::{Addr, AddrRange, PmdNo};
 use std::collections::HashMap;
@@ -39,9 +41,11 @@ impl PageTable {
         }
         for chunk in pmds.chunks(PMDS_PER_CLEAR) {
             let mut cleared = Vec::with_capacity(chunk.len());
+            let found = self.look_for_few(pid, chunk, &mut total)?;
             for run in chunk.chunk_by(|a, b| a.next() == *b && b.0 % PMDS_PER_ADVICE != 0) {
                 let range = AddrRange::new(run[0].addr(), run[run.len() - 1].next().addr());
-                let refusal = self.clear_run(pid, range)?;
+                let refusal =
+                    if self.clear_few(pid, run, &found)? { Refusal::Nothing } else { self.clear_run(pid, range)? };
                 let at = clock::monotonic_ns();
                 // Something in the run refused: ask huge range by huge range.
                 let one_by_one = run.len() > 1 && refusal != Refusal::Nothing && !self.cold_denied;
@@ -59,6 +63,44 @@ impl PageTable {
             total.longest_hold_ns = total.longest_hold_ns.max(verified.longest_hold_ns);
         }
         Ok(total)
+    }
+
+    /// Reads what is to be cleared, if advice for single pages may be enough for some of it.
+    fn look_for_few(
+        &mut self,
+        pid: u32,
+        pmds: &[PmdNo],
+        total: &mut Progress,
+    ) -> Result<HashMap<PmdNo, PmdBits>, Error> {
+        let mut found = HashMap::new();
+        if self.cold_denied || !self.few_allowed.at(clock::monotonic_ns()) {
+            return Ok(found);
+        }
+        let read = self.read_pmds(pid, pmds, &mut |_, pmd, bits| {
+            if let Some(bits) = bits {
+                found.insert(pmd, bits);
+            }
+        })?;
+        total.entries += read.entries;
+        total.read_errors += read.read_errors;
+        total.longest_hold_ns = total.longest_hold_ns.max(read.longest_hold_ns);
+        Ok(found)
+    }
+
+    /// Clears one run of neighbouring huge ranges by advice for those of its pages that were accessed, if they are few, and all of it is
+    /// private memory without files. Returns whether that was done: if not, the run is to be cleared as a whole.
+    fn clear_few(&mut self, pid: u32, run: &[PmdNo], found: &HashMap<PmdNo, PmdBits>) -> Result<bool, Error> {
+        let Some(ranges) = few::accessed_ranges(run, |pmd| found.get(&pmd).copied()) else { return Ok(false) };
+        let attached = self.target(pid)?;
+        let maps = attached.maps.entries();
+        // Folios of files have any size.
+        let of_files = run.iter().any(|pmd| !pages_in(maps, *pmd, |m| !m.is_anonymous()).is_empty());
+        if of_files || ranges.len() > MAX_RANGES {
+            return Ok(false);
+        }
+        let bytes: u64 = ranges.iter().map(|range| range.len().0).sum();
+        // A part of it may be locked, or gone by now. The way for whole ranges finds out.
+        Ok(ranges.is_empty() || attached.pidfd.advise_cold(&ranges).is_ok_and(|advised| advised == bytes))
     }
 
     /// Clears one run of neighbouring huge ranges. Returns what refused, if anything.

@@ -13,6 +13,7 @@
 //! by advice, and `whole` the clearing of whole processes.
 
 mod clear;
+mod few;
 mod read;
 mod shared_mapping;
 mod whole;
@@ -94,6 +95,7 @@ pub struct PageTable {
     /// `process_madvise` is not permitted or not wanted: everything is cleared process by process.
     cold_denied: bool,
     clear_by: ClearBy,
+    few_allowed: few::Allowed,
     /// Set if bits are cleared by aging.
     mglru: Option<LruGen>,
     /// A further remark for users.
@@ -139,6 +141,7 @@ impl PageTable {
         let mglru = if by == ClearBy::Mglru { Some(LruGen::open(Path::new("/sys"))?) } else { None };
         Ok(PageTable {
             clear_by: by,
+            few_allowed: few::Allowed::look_up(clock::monotonic_ns()),
             remark: String::new(),
             mglru,
             walker: Walker::open()?,
