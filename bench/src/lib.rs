@@ -32,6 +32,7 @@ use isotherm_sys::{free, proc::Proc};
 use isotherm_units::PAGE_SIZE;
 use isotherm_workload::{Child, Keys, Layout, Pattern, Server, Store};
 use options::Options;
+pub use options::take_no_options;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::fs;

@@ -1,70 +1,53 @@
-//! The options that benchmark programs share.
+//! The options of benchmark programs, and the refusal of all others.
 //!
 //! A run takes minutes to an hour, so what is not understood is refused before it begins.
 
-use anyhow::{Context, Result, bail, ensure};
+use clap::Parser;
 
-/// Printed for `--help`.
-const USAGE: &str =
-    "Options: --only PART (cases whose name contains it), --trials N, --full (large cases too, where there are some)";
+const ABOUT: &str = "A benchmark. What it measures, and how, is in the first comment of its source";
 
-/// What a program was asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The options that most programs share.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Parser)]
+#[command(about = ABOUT)]
 pub(crate) struct Options {
-    /// Names of cases have to contain it; empty: all.
+    /// Only cases whose name contains this
+    #[arg(long, value_name = "PART", default_value = "")]
     pub only: String,
-    /// How often each case runs; `None`: as often as is usual for the program.
+    /// Run each case so often [default: as often as the published result]
+    #[arg(long, value_name = "N", value_parser = trials)]
     pub trials: Option<usize>,
-    /// Large cases too.
+    /// Large cases too, where there are some
+    #[arg(long)]
     pub full: bool,
-    /// Print what there is, and do nothing.
-    pub help: bool,
 }
 
 impl Options {
     /// Those of this process. Exits for `--help`, and with 2 for options that nothing reads.
     pub fn of_this_process() -> Options {
-        match Options::parse(std::env::args().skip(1)) {
-            Ok(options) if options.help => {
-                println!("{USAGE}");
-                std::process::exit(0);
-            }
-            Ok(options) => options,
-            Err(error) => {
-                eprintln!("error: {error}");
-                std::process::exit(2);
-            }
-        }
-    }
-
-    /// Reads arguments, without the name of the program.
-    pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Options> {
-        let (mut options, mut args) = (Options::default(), args.into_iter());
-        while let Some(arg) = args.next() {
-            match arg.as_str() {
-                "--only" => options.only = args.next().context("--only needs a part of a case's name")?,
-                "--trials" => options.trials = Some(trials(args.next())?),
-                "--full" => options.full = true,
-                "--help" | "-h" => options.help = true,
-                other => bail!("unknown option {other:?}. {USAGE}"),
-            }
-        }
-        Ok(options)
+        Options::parse()
     }
 }
 
-fn trials(text: Option<String>) -> Result<usize> {
-    let trials = text.and_then(|n| n.parse().ok()).context("--trials needs a number")?;
-    ensure!(trials > 0, "--trials needs at least 1");
-    Ok(trials)
+/// For a program that has none.
+#[derive(Parser)]
+#[command(about = ABOUT)]
+struct NoOptions {}
+
+/// Exits for `--help`, and with 2 for any option: this program has none.
+pub fn take_no_options() {
+    NoOptions::parse();
+}
+
+fn trials(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "give 1 or more".to_owned())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Options;
+    use super::*;
 
     fn parse(line: &str) -> Result<Options, String> {
-        Options::parse(line.split_whitespace().map(String::from)).map_err(|e| e.to_string())
+        Options::try_parse_from(["bench"].into_iter().chain(line.split_whitespace())).map_err(|e| e.to_string())
     }
 
     #[test]
@@ -73,7 +56,6 @@ mod tests {
         let given = Options { only: "reads".into(), trials: Some(3), ..Options::default() };
         assert_eq!(parse("--trials 3 --only reads"), Ok(given));
         assert_eq!(parse("--full"), Ok(Options { full: true, ..Options::default() }));
-        assert_eq!(parse("-h"), Ok(Options { help: true, ..Options::default() }));
     }
 
     #[test]
@@ -81,5 +63,6 @@ mod tests {
         for line in ["--tirals 3", "reads", "--only", "--trials", "--trials 0", "--trials some"] {
             assert!(parse(line).is_err(), "{line}");
         }
+        assert!(NoOptions::try_parse_from(["bench", "--trials", "3"]).is_err());
     }
 }

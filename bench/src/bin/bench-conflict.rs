@@ -9,11 +9,12 @@
 mod conflict;
 
 use anyhow::Result;
+use clap::Parser;
 use conflict::{Options, contrived, costs, heap, table};
 use isotherm_bench::Log;
 
 fn main() -> Result<()> {
-    let options = Options::from_args()?;
+    let options = Options::parse();
     let mut log = Log::new("bench-conflict");
     log.line(format!(
         "seed {}; cache of 1 GiB; an aged machine: {} operations of four owners, an eighth of memory left in use",

@@ -15,7 +15,7 @@
 
 use anyhow::{Context, Result, ensure};
 use isotherm_bench::own_thread::{allowed_cpus, involuntary_switches, pin};
-use isotherm_bench::{Log, median, spread};
+use isotherm_bench::{Log, median, spread, take_no_options};
 use isotherm_frames::housekeep::schedule::{Aligned, Schedule};
 use isotherm_frames::housekeep::{Housekeeper, HousekeeperConfig, Interval, Run, Slot, Spread};
 use isotherm_frames::tune::PcpLimits;
@@ -56,6 +56,7 @@ const WAITS: Pace = Pace { idle_after: 0, max_deferrals: 0 };
 const DEFERS: Pace = Pace { idle_after: 0, max_deferrals: 8 };
 
 fn main() -> Result<()> {
+    take_no_options();
     let mut log = Log::new("bench-drain");
     let cpus = allowed_cpus().context("ask for the CPUs of this process")?;
     log.line(format!(

@@ -16,7 +16,7 @@
 //! A list takes about 2 GiB of memory, and only one exists at a time.
 
 use anyhow::{Result, ensure};
-use isotherm_bench::{Log, median, spread};
+use isotherm_bench::{Log, median, spread, take_no_options};
 use isotherm_heat::{Access, Counters, ReportedTarget, Resident, Rng, Silence};
 use isotherm_sys::clock;
 use isotherm_units::{AddrRange, PageNo};
@@ -38,6 +38,7 @@ const FIRST: u64 = 0x7f00_0000_0000 >> 12;
 const LISTS: [(&str, usize); 3] = [("list, in a row", 1), ("list, slabs", 64), ("list, aged", 1 << 20)];
 
 fn main() -> Result<()> {
+    take_no_options();
     let mut log = Log::new("bench-events");
     log.line(format!(
         "\n{SAMPLES} samples a window, {ROUNDS} rounds with each list in turn, CPU ms a window: median (least to most)\n\

@@ -10,7 +10,7 @@
 //! child pays for fewer samples.
 
 use anyhow::{Context, Result, ensure};
-use isotherm_bench::{Log, median, spread};
+use isotherm_bench::{Log, median, spread, take_no_options};
 use isotherm_sys::clock;
 use isotherm_sys::memory::{Memory, PageSize};
 use isotherm_sys::perf::{Event, Fields, Part, Rate, Record, Rings, Sampling, Totals, Whom};
@@ -34,6 +34,7 @@ fn main() -> Result<()> {
     if std::env::args().nth(1).as_deref() == Some(FAULTING) {
         return fault();
     }
+    take_no_options();
     let mut log = Log::new("bench-faults");
     let mut child = Child::start()?;
     let (mut plain, mut sampled) = (Vec::new(), Vec::new());

@@ -9,7 +9,8 @@
 #[path = "../herd/mod.rs"]
 mod herd;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
+use clap::Parser;
 use herd::table::{self, Setting};
 use herd::{sensitivity, timed};
 use isotherm_bench::Log;
@@ -41,9 +42,19 @@ medians over seeds; figures are ratios of sums over all seeds (max_wait_holds: t
   the kernel with 20% kicked over ours; ours' longest wait; how far any interval of ours is off; ours with odd CPUs offline
   over ours, not per CPU; ours over the floor; the kernel with 50% kicked over ours with 50%";
 
+/// Options of the command line.
+#[derive(Parser)]
+struct Options {
+    /// The first seed
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// How many seeds, from that on
+    #[arg(long, value_name = "N", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    seeds: u64,
+}
+
 fn main() -> Result<()> {
-    let (seed, seeds) = (number_option("--seed", 1)?, number_option("--seeds", 15)?);
-    ensure!((1..=1000).contains(&seeds), "--seeds {seeds}: give 1 to 1000");
+    let Options { seed, seeds } = Options::parse();
     let mut log = Log::new("bench-herd");
     log.line(format!("seeds {seed} to {}", seed + seeds - 1));
     log.line(HEADER);
@@ -61,14 +72,4 @@ fn main() -> Result<()> {
     }
     sensitivity::print(&mut log, &measured, &seeds)?;
     log.finish()
-}
-
-/// The number after `name` on the command line.
-fn number_option(name: &str, otherwise: u64) -> Result<u64> {
-    let mut args = std::env::args().skip_while(|arg| arg != name);
-    if args.next().is_none() {
-        return Ok(otherwise);
-    }
-    let value = args.next().with_context(|| format!("{name}: give a number after it"))?;
-    value.parse().with_context(|| format!("{name} {value}: give a number"))
 }

@@ -17,10 +17,11 @@
 mod redis;
 
 use anyhow::Result;
+use clap::Parser;
 use isotherm_bench::Log;
 use redis::hints::{Hints, daemon_cpu_ns};
 use redis::pairs::{measure_pairs, warm_up};
-use redis::plan::{BEFORE_SEED, PAIR_SEED, Plan};
+use redis::plan::{BEFORE_SEED, Options, PAIR_SEED, Plan};
 use redis::program::Dir;
 use redis::saving::while_saving;
 use redis::server::{Server, fill, resident, version};
@@ -28,7 +29,7 @@ use redis::table::{report_daemon, report_memory, report_pairs};
 use std::time::Instant;
 
 fn main() -> Result<()> {
-    let plan = Plan::from_args(std::env::args().skip(1))?;
+    let plan = Plan::of(Options::parse());
     let dir = Dir::new()?;
     let mut log = Log::new(plan.name());
     plan.check_memory()?;

@@ -17,7 +17,7 @@
 
 use anyhow::Result;
 use isotherm_bench::adaptive::{Attrs, Context, Sample};
-use isotherm_bench::{Log, median, spread};
+use isotherm_bench::{Log, median, spread, take_no_options};
 use isotherm_heat::{Rng, Tiles};
 use isotherm_sys::clock;
 use isotherm_units::{Addr, AddrRange, Bytes, PAGE_SIZE, PageNo};
@@ -32,6 +32,7 @@ const SIZES: [usize; 3] = [1_000, 20_000, 200_000];
 const WALKED: usize = 2_000_000;
 
 fn main() -> Result<()> {
+    take_no_options();
     let mut log = Log::new("bench-sampling");
     generators(&mut log);
     passes(&mut log)?;

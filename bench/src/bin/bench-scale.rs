@@ -8,8 +8,8 @@
 //! aggregations, and the one with the median F1 is reported.
 
 use anyhow::Result;
-use isotherm_bench::Log;
 use isotherm_bench::adaptive::{Attrs, Context};
+use isotherm_bench::{Log, take_no_options};
 use isotherm_heat::source::{
     AccessSource, Attached, BitsSink, ClearedProcess, ClearedSink, Description, Layout, PageSource, Progress,
     SourceResult,
@@ -41,6 +41,7 @@ const GOOD: f64 = 0.95;
 const SMALL: &str = "/tenants/small";
 
 fn main() -> Result<()> {
+    take_no_options();
     let mut log = Log::new("bench-scale");
     log.line("all memory and all costs of touching it are modelled; hot: accessed once a second or oftener\n");
     log.line(format!(

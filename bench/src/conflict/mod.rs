@@ -21,10 +21,10 @@ pub mod table;
 mod tests;
 pub mod trace;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
+use clap::Parser;
 use isotherm_placement::direct_mapped::DirectMapped;
 use isotherm_units::Bytes;
-use std::str::FromStr;
 
 /// Frames of the modelled cache: 1 GiB.
 pub const CACHE_FRAMES: u64 = 1 << 18;
@@ -34,46 +34,25 @@ pub fn cache() -> Result<DirectMapped> {
     Ok(DirectMapped::new(Bytes::of_pages(CACHE_FRAMES))?)
 }
 
-/// Options of the command line.
-#[derive(Clone, Copy, Debug)]
+/// Options of the command line. The bandwidths are the published ones of Xeon Phi: MCDRAM in front of DDR4.
+#[derive(Clone, Copy, Debug, Parser)]
 pub struct Options {
-    /// `--seed`: seed of everything random.
+    /// Seed of everything random
+    #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// `--operations`: number of operations that age a machine.
+    /// Operations that age a machine
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub operations: u64,
-    /// `--near-gbps`: bandwidth of near memory, the cache.
+    /// Bandwidth of near memory, the cache
+    #[arg(long, value_name = "GB/S", default_value_t = 400.0, value_parser = gbps)]
     pub near_gbps: f64,
-    /// `--far-gbps`: bandwidth of the memory behind it.
+    /// Bandwidth of the memory behind it
+    #[arg(long, value_name = "GB/S", default_value_t = 90.0, value_parser = gbps)]
     pub far_gbps: f64,
 }
 
-impl Options {
-    /// Reads the command line. Defaults: the published bandwidths of Xeon Phi (MCDRAM in front of DDR4), a million
-    /// operations, seed 1.
-    pub fn from_args() -> Result<Options> {
-        let options = Options {
-            seed: option("--seed", 1)?,
-            operations: option("--operations", 1_000_000)?,
-            near_gbps: option("--near-gbps", 400.0)?,
-            far_gbps: option("--far-gbps", 90.0)?,
-        };
-        let bandwidths = [options.near_gbps, options.far_gbps];
-        ensure!(bandwidths.iter().all(|gbps| *gbps > 0.0), "bandwidths of {bandwidths:?} GB/s: give some above 0");
-        Ok(options)
-    }
-}
-
-/// The value after `name` on the command line.
-fn option<T: FromStr>(name: &str, otherwise: T) -> Result<T>
-where
-    T::Err: std::error::Error + Send + Sync + 'static,
-{
-    let mut args = std::env::args().skip_while(|arg| arg != name);
-    if args.next().is_none() {
-        return Ok(otherwise);
-    }
-    let value = args.next().with_context(|| format!("{name}: give a number after it"))?;
-    value.parse().with_context(|| format!("{name} {value}: give a number"))
+fn gbps(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|gbps| *gbps > 0.0).ok_or_else(|| "give a number above 0".to_owned())
 }
 
 /// A rate as percent, right-aligned.

@@ -2,7 +2,8 @@
 //! for all runs.
 
 use super::load::{CONNECTIONS, PIPELINE, VALUE_BYTES};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
 use isotherm_units::Bytes;
 use std::fs;
 use std::time::Duration;
@@ -16,6 +17,17 @@ pub const SAVE_SEED: u64 = 4_000;
 
 /// Memory of a server per key: the value in jemalloc's class of 1,280 bytes, key, object, entry, bucket.
 pub const BYTES_A_KEY: u64 = 1_400;
+
+/// Options of the command line.
+#[derive(Parser)]
+pub struct Options {
+    /// Collapse nothing, so that all differences are noise
+    #[arg(long)]
+    without_hints: bool,
+    /// A few seconds in place of minutes
+    #[arg(long)]
+    quick: bool,
+}
 
 /// What to do, from the arguments.
 pub struct Plan {
@@ -31,15 +43,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub fn from_args(args: impl Iterator<Item = String>) -> Result<Plan> {
-        let (mut hints, mut quick) = (true, false);
-        for arg in args {
-            match arg.as_str() {
-                "--without-hints" => hints = false,
-                "--quick" => quick = true,
-                other => bail!("no option {other:?}: there are --without-hints and --quick"),
-            }
-        }
+    pub fn of(Options { without_hints, quick }: Options) -> Plan {
+        let hints = !without_hints;
         let (seconds, ms) = (Duration::from_secs, Duration::from_millis);
         let full = Plan {
             keys: 3_000_000,
@@ -52,7 +57,7 @@ impl Plan {
         };
         let short =
             Plan { keys: 100_000, slice: ms(500), pairs: 3, save: seconds(1), warm_up: seconds(3), hints, quick };
-        Ok(if quick { short } else { full })
+        if quick { short } else { full }
     }
 
     /// Each kind of run has its own name, so that no result overwrites another.
