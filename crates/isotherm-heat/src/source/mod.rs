@@ -74,7 +74,7 @@ pub trait PageSource {
     /// Clears the accessed bits of `pmds` (sorted), and of no other huge ranges.
     ///
     /// `sink` gets the time and the outcome, in the order of `pmds`. After an error, the huge ranges that it did not get
-    /// are at the end of the list. The progress is that of reading back what was cleared.
+    /// are at the end of the list. The progress is that of its reads: of what was cleared, and just before that.
     fn clear(&mut self, pid: u32, pmds: &[PmdNo], sink: &mut ClearedSink<'_>) -> SourceResult<Progress>;
 
     /// Clears the accessed bits of the whole process, including those in `stuck` that [`PageSource::clear`] did not

@@ -10,7 +10,7 @@
 //! whole cgroup with those of the target, and it does not flush the TLB.
 //!
 //! This file has the source and its state of each process. `read` has the passes over page tables, `clear` the clearing
-//! by advice, and `whole` the clearing of whole processes.
+//! by advice, `few` the choice of pages for it where few were accessed, and `whole` the clearing of whole processes.
 
 mod clear;
 mod few;
