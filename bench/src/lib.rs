@@ -23,6 +23,7 @@ pub mod serving;
 pub mod turns;
 
 use anyhow::{Context, Result, ensure};
+use clap::Parser;
 use isotherm_heat::{Beside, Clock};
 use isotherm_host::{HostFacts, HostRoots};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
@@ -64,7 +65,7 @@ pub fn become_workload() -> Result<()> {
         isotherm_workload::run_json(&json)?;
         std::process::exit(0);
     }
-    Options::of_this_process();
+    Options::parse();
     Ok(())
 }
 
@@ -77,7 +78,7 @@ pub fn need_lab(name: &str, does: &str) -> Result<()> {
 
 /// The text after `--only`, which the names of workloads have to contain; empty without that option.
 pub fn only() -> String {
-    Options::of_this_process().only
+    Options::parse().only
 }
 
 /// Starts this program again as a workload: a [`Pattern`], or an [`isotherm_workload::Index`].
@@ -168,12 +169,12 @@ pub fn pages_that_fit(most: usize) -> Result<usize> {
 
 /// The number after `--trials`, or `usual`.
 pub fn trials(usual: usize) -> usize {
-    Options::of_this_process().trials.unwrap_or(usual)
+    Options::parse().trials.unwrap_or(usual)
 }
 
 /// Whether `--full` was given: large cases too.
 pub fn full() -> bool {
-    Options::of_this_process().full
+    Options::parse().full
 }
 
 /// The median; NaN if there are no values.

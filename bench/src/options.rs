@@ -6,7 +6,7 @@ use clap::Parser;
 
 const ABOUT: &str = "A benchmark. What it measures, and how, is in the first comment of its source";
 
-/// The options that most programs share.
+/// The options that most programs share. Parsing exits for `--help`, and with 2 for options that nothing reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Parser)]
 #[command(about = ABOUT)]
 pub(crate) struct Options {
@@ -19,13 +19,6 @@ pub(crate) struct Options {
     /// Large cases too, where there are some
     #[arg(long)]
     pub full: bool,
-}
-
-impl Options {
-    /// Those of this process. Exits for `--help`, and with 2 for options that nothing reads.
-    pub fn of_this_process() -> Options {
-        Options::parse()
-    }
 }
 
 /// For a program that has none.

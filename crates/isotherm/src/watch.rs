@@ -124,8 +124,7 @@ impl Prepared {
         let cpu_before = RealClock.cpu();
         let source = choose::open_request(&request::of(targets, args)?)?;
         let settings = settings(args, &*source)?;
-        let sees_pages = source.describe().granularity == Granularity::Page;
-        if let Some(option) = args.for_pages().filter(|_| !sees_pages) {
+        if let Some(option) = args.for_pages().filter(|_| !knows_pages(&*source)) {
             output::warn(format_args!(
                 "{option} makes no difference: it is for the page-table source, which this machine or your privileges do not offer (`isotherm doctor`)"
             ));
@@ -174,7 +173,7 @@ impl Prepared {
 
     /// Whether the source reports which pages are hot, and not only how hot a mapping or region is.
     pub fn knows_pages(&self) -> bool {
-        self.source.describe().granularity == Granularity::Page
+        knows_pages(&*self.source)
     }
 
     /// Fails if the source does not report which pages are idle, which this command needs to know.
@@ -396,6 +395,10 @@ pub fn selection(targets: &TargetArgs) -> Option<Selection> {
 /// The target that stands for physical memory. It is no process, although pid 0 is the parent of all processes.
 fn physical_memory() -> Selection {
     Selection::OfSource(vec![Damon::PHYSICAL])
+}
+
+fn knows_pages(source: &dyn AccessSource) -> bool {
+    source.describe().granularity == Granularity::Page
 }
 
 fn settings(args: &WatchArgs, source: &dyn AccessSource) -> Result<Settings, Usage> {

@@ -233,6 +233,15 @@ pub struct Progress {
     pub longest_hold_ns: Ns,
 }
 
+impl Progress {
+    /// Takes in the reads of `other`, but not what it has answered.
+    pub fn add_reads(&mut self, other: Progress) {
+        self.entries += other.entries;
+        self.read_errors += other.read_errors;
+        self.longest_hold_ns = self.longest_hold_ns.max(other.longest_hold_ns);
+    }
+}
+
 /// The outcome of clearing one huge range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cleared {

@@ -12,7 +12,6 @@ use isotherm_heat::source::{Cleared, ClearedSink, Progress};
 use isotherm_heat::{Mask, Ns, PmdBits};
 use isotherm_sys::clock;
 use isotherm_sys::lru;
-use isotherm_sys::madvise::MAX_RANGES;
 use isotherm_sys::proc::{MapEntry, VmFlags};
 use isotherm_units::{Addr, AddrRange, PmdNo};
 use std::collections::HashMap;
@@ -58,9 +57,7 @@ impl PageTable {
             }
             let verified = self.verify(pid, &cleared, sink)?;
             total.answered += chunk.len();
-            total.entries += verified.entries;
-            total.read_errors += verified.read_errors;
-            total.longest_hold_ns = total.longest_hold_ns.max(verified.longest_hold_ns);
+            total.add_reads(verified);
         }
         Ok(total)
     }
@@ -73,7 +70,7 @@ impl PageTable {
         total: &mut Progress,
     ) -> Result<HashMap<PmdNo, PmdBits>, Error> {
         let mut found = HashMap::new();
-        if self.cold_denied || !self.few_allowed.at(clock::monotonic_ns()) {
+        if self.cold_denied || !self.page_advice.is_allowed(clock::monotonic_ns()) {
             return Ok(found);
         }
         let read = self.read_pmds(pid, pmds, &mut |_, pmd, bits| {
@@ -81,9 +78,7 @@ impl PageTable {
                 found.insert(pmd, bits);
             }
         })?;
-        total.entries += read.entries;
-        total.read_errors += read.read_errors;
-        total.longest_hold_ns = total.longest_hold_ns.max(read.longest_hold_ns);
+        total.add_reads(read);
         Ok(found)
     }
 
@@ -95,7 +90,7 @@ impl PageTable {
         let maps = attached.maps.entries();
         // Folios of files have any size.
         let of_files = run.iter().any(|pmd| !pages_in(maps, *pmd, |m| !m.is_anonymous()).is_empty());
-        if of_files || ranges.len() > MAX_RANGES {
+        if of_files {
             return Ok(false);
         }
         let bytes: u64 = ranges.iter().map(|range| range.len().0).sum();

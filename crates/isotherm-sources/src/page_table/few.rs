@@ -23,26 +23,26 @@ const MAX_GAP: usize = 8;
 
 /// Whether single pages may be advised on this machine.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Allowed {
+pub(super) struct PageAdvice {
     has_folio_sizes: bool,
     has_swap: bool,
     looked_up: Ns,
 }
 
-impl Allowed {
-    pub fn look_up(now: Ns) -> Allowed {
-        Allowed {
+impl PageAdvice {
+    pub fn look_up(now: Ns) -> PageAdvice {
+        PageAdvice {
             has_folio_sizes: folio_sizes::are_several(Path::new("/sys")),
             has_swap: Swap::read(Path::new("/proc")).is_none_or(|swap| swap.total.0 > 0),
             looked_up: now,
         }
     }
 
-    /// As of `now`, or a minute ago at most.
-    pub fn at(&mut self, now: Ns) -> bool {
+    /// Whether it is, as of `now` or a minute before at most.
+    pub fn is_allowed(&mut self, now: Ns) -> bool {
         if now.saturating_sub(self.looked_up) >= LOOK_UP_EVERY {
             let had_folio_sizes = self.has_folio_sizes;
-            *self = Allowed::look_up(now);
+            *self = PageAdvice::look_up(now);
             // Folios stay when no more of their size are made.
             self.has_folio_sizes |= had_folio_sizes;
         }

@@ -95,7 +95,7 @@ pub struct PageTable {
     /// `process_madvise` is not permitted or not wanted: everything is cleared process by process.
     cold_denied: bool,
     clear_by: ClearBy,
-    few_allowed: few::Allowed,
+    page_advice: few::PageAdvice,
     /// Set if bits are cleared by aging.
     mglru: Option<LruGen>,
     /// A further remark for users.
@@ -141,7 +141,7 @@ impl PageTable {
         let mglru = if by == ClearBy::Mglru { Some(LruGen::open(Path::new("/sys"))?) } else { None };
         Ok(PageTable {
             clear_by: by,
-            few_allowed: few::Allowed::look_up(clock::monotonic_ns()),
+            page_advice: few::PageAdvice::look_up(clock::monotonic_ns()),
             remark: String::new(),
             mglru,
             walker: Walker::open()?,

@@ -116,9 +116,7 @@ impl PageTable {
                 };
                 sink(now, mapped[i].0, found);
             })?;
-            total.entries += entries;
-            total.read_errors += progress.read_errors;
-            total.longest_hold_ns = total.longest_hold_ns.max(progress.longest_hold_ns);
+            total.add_reads(Progress { entries, ..progress });
             if progress.answered < addresses.len() {
                 let last = mapped[progress.answered].0;
                 total.answered += chunk.partition_point(|b| *b < last);

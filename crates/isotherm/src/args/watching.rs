@@ -14,6 +14,8 @@ use std::path::PathBuf;
 const DEFAULT_MAX_SLOWDOWN_PCT: f64 = 1.0;
 
 const DEFAULT_MAX_REGIONS: u32 = 1000;
+/// Options for sources that see pages.
+const FOR_PAGES: [&str; 4] = ["--mode", "--max-region", "--sample-interval", "--intervals-goal"];
 /// The variable that limits the CPU of each command, as `--max-cpu` does.
 pub const MAX_CPU: &str = "ISOTHERM_MAX_CPU";
 
@@ -69,6 +71,15 @@ pub struct WatchArgs {
 impl WatchArgs {
     /// The first of these options that was given, if any. A limit on CPU that is in the environment is for all commands.
     pub fn given(&self, limits_cpu_by_environment: bool) -> Option<&'static str> {
+        self.all_given(limits_cpu_by_environment).next()
+    }
+
+    /// The first option that was given, if any, of those that only a source which sees pages takes.
+    pub fn for_pages(&self) -> Option<&'static str> {
+        self.all_given(true).find(|option| FOR_PAGES.contains(option))
+    }
+
+    fn all_given(&self, limits_cpu_by_environment: bool) -> impl Iterator<Item = &'static str> {
         let options = [
             ("--source", self.source != SourceArg::default()),
             ("--clear", self.clear != ClearArg::default()),
@@ -84,18 +95,7 @@ impl WatchArgs {
             ("--beside", self.beside),
             ("--window", self.window.is_some()),
         ];
-        options.into_iter().find(|(_, is_given)| *is_given).map(|(option, _)| option)
-    }
-
-    /// The first option that was given, if any, of those that only a source which sees pages takes.
-    pub fn for_pages(&self) -> Option<&'static str> {
-        let options = [
-            ("--mode", self.mode != ModeArg::default()),
-            ("--max-region", self.max_region.is_some()),
-            ("--sample-interval", self.intervals.sample_interval.is_some()),
-            ("--intervals-goal", self.intervals.intervals_goal.is_some()),
-        ];
-        options.into_iter().find(|(_, is_given)| *is_given).map(|(option, _)| option)
+        options.into_iter().filter(|(_, is_given)| *is_given).map(|(option, _)| option)
     }
 
     /// The allowed slow-down of each target, in percent of one core.
