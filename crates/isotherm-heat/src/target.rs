@@ -3,7 +3,8 @@
 //! The tests of `isotherm-monitor` check these rules on replayed histories:
 //! - A huge range whose pages were cleared is read after 10, 20, 40 ... ms, and from one background-scan period on once per
 //!   period. Reading is cheap and costs the target nothing. So cold memory is read often, and memory that becomes hot
-//!   is found within one period.
+//!   is found within one period. Neighbours are read at different times, and those around a range that is found accessed are read
+//!   at once, so that a span of 64 MiB or more is found in a quarter of it (`around`).
 //! - A first check of memory that is assumed to be idle is read after 640 and 1,280 ms, and then with the background
 //!   scan: it most probably confirms what is assumed, and reads would be half of its cost.
 //! - While much of a large target waits for its first check, what is cleared is read after 20, 80, 320 and 1,280 ms. Reads are half of what a
@@ -28,6 +29,7 @@
 //!
 //! Times come from the caller. The only randomness is a seeded generator.
 
+mod around;
 mod clears;
 mod first;
 mod freed;
@@ -47,9 +49,10 @@ use crate::pmd::{AccessesFound, Flags, MIN_IDLE, Ns, PmdBits, Timing};
 use crate::pmd_heat::PmdHeat;
 use crate::pmd_map::PmdMap;
 use crate::survey::{Rank, Sooner, Survey, choose, cut};
+use around::Ahead;
 use first::FirstChecks;
 use isotherm_units::PmdNo;
-use moments::{HOT_PERIOD, grid, next_turn};
+use moments::{grid, hot_turn, scan_turn};
 
 /// Distance of the first read after a clear.
 pub const FIRST_READ: Ns = 10_000_000;
@@ -82,10 +85,6 @@ pub(crate) const STUCK_RETRY: Ns = 60_000_000_000;
 pub(crate) const MAX_BACKOFF: u8 = 7;
 /// From so many doublings on this is what is between them.
 const HOT_FROM: u8 = 3;
-/// Huge ranges on each side that are checked when one has cooled down: 64 MiB.
-const AROUND_COOLED: u64 = 32;
-/// But each only so often: memory that is in use in turns cools down all the time.
-const BETWEEN_COOLED: Ns = 4_000_000_000;
 /// Seconds' worth of slow-down that may be spent at once at the start, for a quick first answer.
 pub const CREDIT_S: f64 = 5.0;
 /// The shares of the slow-down budget that unexpected accesses, first checks and routine checks have in any case.
@@ -165,6 +164,7 @@ pub struct Target {
     scan_period_ns: Ns,
     tally: Tally,
     accessed: Accessed,
+    ahead: Ahead,
     /// Orders the first checks.
     seed: u64,
     /// Huge ranges that were neither cleared nor found to be unclearable yet.
@@ -188,6 +188,7 @@ impl Target {
             scan_period_ns: watch.scan_period_ns,
             tally: Tally::default(),
             accessed: Accessed::default(),
+            ahead: Ahead::new(),
             seed,
             unchecked: 0,
         }
@@ -311,31 +312,6 @@ impl Target {
         }
     }
 
-    /// Much of `pmd` has cooled down. What is hot around it is checked at once: most probably that has, too.
-    fn check_around_cooled(&mut self, now: Ns, pmd: PmdNo) {
-        let around = PmdNo(pmd.0.saturating_sub(AROUND_COOLED))..PmdNo(pmd.0 + AROUND_COOLED + 1);
-        let is_hot = |(of, entry): &(PmdNo, &Entry)| {
-            let t = &entry.timing;
-            let waits = t.rank().is_some() || t.is(Flags::URGENT | Flags::UNCLEARABLE | Flags::STUCK);
-            // What is not cleared of `pmd` itself was accessed since its clear.
-            *of != pmd && !waits && entry.heat.has_uncleared() && entry.heat.hot() >= MANY
-        };
-        let hot: Vec<PmdNo> = self.pmds.range(around).filter(is_hot).map(|(pmd, _)| pmd).collect();
-        hot.into_iter().for_each(|pmd| self.check_after_cooling(now, pmd));
-    }
-
-    /// Checks a hot range of which a neighbour has cooled down.
-    fn check_after_cooling(&mut self, now: Ns, pmd: PmdNo) {
-        let Some(entry) = self.pmds.get_mut(pmd) else { return };
-        let (t, at) = (&mut entry.timing, entry.heat.cleared_at() + BETWEEN_COOLED);
-        if at <= now {
-            t.flags.insert(Flags::URGENT);
-            self.urgent.push((t.plan_clear(now.max(SOONEST), true), pmd));
-        } else if t.next_clear() == 0 || t.next_clear() > at {
-            self.routine.push((t.plan_clear(at, true), pmd));
-        }
-    }
-
     fn account(&mut self, pmd: PmdNo, found: AccessesFound) {
         let seen = u64::from(found.retouched);
         self.tally.retouched += seen;
@@ -358,6 +334,7 @@ impl Target {
     fn plan_after_read(&mut self, now: Ns, pmd: PmdNo, found: AccessesFound) {
         let Some(entry) = self.pmds.get_mut(pmd) else { return };
         let t = &mut entry.timing;
+        let mut has_turned_hot = false;
         if !t.is(Flags::QUEUED) && t.next_clear() <= now {
             // Nothing was left to clear when it was due.
             t.plan_clear(0, false);
@@ -370,9 +347,10 @@ impl Target {
         } else if found.unexpected >= MANY {
             t.flags.insert(Flags::URGENT);
             self.urgent.push((t.plan_clear(now.max(SOONEST), true), pmd));
+            has_turned_hot = true;
         } else if found.retouched >= MANY && t.backoff() > HOT_FROM && entry.heat.hot() >= MANY {
             // It was not known to be hot when its next check was planned.
-            let turn = next_turn(self.seed, pmd, now + HOT_PERIOD / 8);
+            let turn = hot_turn(self.seed, pmd, now);
             if t.next_clear() > turn && self.slowdown.is_ample(now) {
                 self.routine.push((t.plan_clear(turn, true), pmd));
             }
@@ -395,6 +373,9 @@ impl Target {
             // checked at all does not wait for it.
             t.flags.insert(Flags::RENEWED);
             self.check_first(pmd, Rank::Rest);
+        }
+        if has_turned_hot {
+            self.read_around(now, pmd);
         }
         self.plan_read(now, pmd);
     }
@@ -439,8 +420,8 @@ impl Target {
             let at = now + distance;
             t.plan_read(if distance >= MIN_IDLE { at.next_multiple_of(grid(distance, 8)) } else { at });
         } else {
-            let grid = grid(scan_period, 16);
-            t.plan_read((now + scan_period.max(grid)) / grid * grid);
+            t.plan_read(scan_turn(self.seed, pmd, now, scan_period));
+            self.ahead.earn();
         }
         // A read on demand comes before the one that was planned, which may still be the next.
         if t.next_read() != planned {
@@ -476,7 +457,7 @@ impl Target {
         }
         t.set_hot(is_hot);
         let at = if has_turns && t.backoff() >= HOT_FROM {
-            next_turn(self.seed, pmd, now + HOT_PERIOD / 8)
+            hot_turn(self.seed, pmd, now)
         } else {
             now + (FIRST_BACKOFF << t.backoff())
         };
