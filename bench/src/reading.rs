@@ -1,12 +1,13 @@
-//! The cost of reading accessed bits with the page-table source: bench-scan compares it with `smaps`, bench-first reports what a
-//! background read takes.
+//! The cost of reading accessed bits with the page-table source, and of what the machine takes for the same without us: bench-scan compares reads
+//! with `smaps`, bench-first with a copy, and the time until a picture is exact with one clear of all pages.
 
 use anyhow::{Result, ensure};
 use isotherm_heat::Ns;
 use isotherm_heat::source::PageSource;
 use isotherm_sources::page_table::PageTable;
 use isotherm_sys::clock;
-use isotherm_units::{PAGES_PER_PMD, PmdNo};
+use isotherm_sys::madvise::PidFd;
+use isotherm_units::{AddrRange, PAGES_PER_PMD, PmdNo};
 use std::hint::black_box;
 
 /// What one read of some memory took.
@@ -32,6 +33,24 @@ impl ReadCost {
     pub fn cpu_ns_per_page(&self) -> f64 {
         self.cpu_ns as f64 / self.pages as f64
     }
+}
+
+/// Huge ranges that one call clears, as many as one of the source's.
+const PMDS_PER_CALL: usize = 8;
+
+/// Clears `memory`, whose pages were all accessed, by the advice that the source gives, and does nothing else. No picture of all pages can cost
+/// less on this machine.
+pub fn bare_clear(pid: u32, memory: AddrRange) -> Result<ReadCost> {
+    let process = PidFd::open(pid)?;
+    let pmds: Vec<PmdNo> = memory.pmds().collect();
+    let began = clock::thread_cpu_ns();
+    for part in pmds.chunks(PMDS_PER_CALL) {
+        let range =
+            AddrRange::new(part[0].addr().max(memory.start), part[part.len() - 1].next().addr().min(memory.end));
+        let advised = process.advise_cold(&[range])?;
+        ensure!(advised == range.len().0, "a part was not cleared");
+    }
+    Ok(ReadCost { cpu_ns: clock::thread_cpu_ns() - began, pages: pmds.len() * PAGES_PER_PMD })
 }
 
 /// Memory as large as the page-table entries of some ranges. Copying it is the least that any reader of them could take on this machine,

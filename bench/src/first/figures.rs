@@ -4,7 +4,7 @@ use crate::{Log, median, spread};
 use std::collections::BTreeMap;
 
 /// The keys, in the order of the RESULT line: ours, then those of the peers.
-const KEYS: [&str; 29] = [
+const KEYS: [&str; 31] = [
     "good_s_14g_one",
     "good_s_14g_eight",
     "exact_s_4g",
@@ -21,6 +21,8 @@ const KEYS: [&str; 29] = [
     "read_ns_per_page",
     "copy_ns_per_page",
     "read_over_copy",
+    "clear_ns_per_page",
+    "exact_over_clear_14g",
     "adaptive_good_s_14g_one",
     "adaptive_good_s_14g_eight",
     "adaptive_new_hot_s_14g",
