@@ -79,10 +79,18 @@ impl PageTable {
     /// [`super::gib_addresses`].
     pub(crate) fn anchors(maps: &[MapEntry], pmds: &[PmdNo]) -> Vec<Option<Addr>> {
         let mut at = 0;
+        // Most of a large memory is in few mappings: its huge ranges are not looked up one by one.
+        let mut whole = AddrRange::new(Addr(0), Addr(0));
         pmds.iter()
             .map(|pmd| {
                 let range = pmd.range();
+                if whole.start <= range.start && range.end <= whole.end {
+                    return Some(range.start);
+                }
                 at += maps[at..].partition_point(|m| m.range.end <= range.start);
+                if let Some(map) = maps.get(at).filter(|m| m.is_monitorable()) {
+                    whole = map.range;
+                }
                 let mappings =
                     maps[at..].iter().take_while(|m| m.range.start < range.end).filter(|m| m.is_monitorable());
                 let parts = mappings.filter_map(|m| m.range.intersect(range));
@@ -187,6 +195,7 @@ fn bits(answer: &Answer) -> Option<PmdBits> {
 mod tests {
     use super::*;
     use crate::page_table::{gib_addresses, kernel_made};
+    use isotherm_heat::Rng;
 
     fn mapping(start: u64, end: u64, name: &str) -> MapEntry {
         MapEntry {
@@ -213,6 +222,28 @@ mod tests {
         let at = [Some(0x0030_0000), Some(0x0040_0000), Some(0xc000_0000), None, Some(0xc040_0000)];
         assert_eq!(PageTable::anchors(&maps, &pmds), at.map(|at| at.map(Addr)));
         assert_eq!(gib_addresses(&maps), [0x0030_0000, 0x4000_0000, 0x8000_0000, 0xc000_0000].map(Addr));
+    }
+
+    /// Mappings of any size, some of which the kernel has made, against a search through all of them for each huge range.
+    #[test]
+    fn each_huge_range_is_looked_up_in_its_largest_mapping() {
+        for seed in 0..200 {
+            let mut rng = Rng::new(seed);
+            let (mut maps, mut start) = (Vec::new(), 1 << 20);
+            for _ in 0..rng.below(30) {
+                let len = if rng.below(3) == 0 { rng.below(4000) } else { rng.below(100) } + 1;
+                let name = if rng.below(6) == 0 { "[vvar]" } else { "" };
+                maps.push(mapping(start, start + len * 4096, name));
+                start += (len + rng.below(3) * rng.below(1000)) * 4096;
+            }
+            let pmds: Vec<PmdNo> = (0..start >> 21).filter(|_| rng.below(4) > 0).map(PmdNo).collect();
+            let naive = |pmd: &PmdNo| {
+                let parts = maps.iter().filter(|m| m.is_monitorable()).filter_map(|m| m.range.intersect(pmd.range()));
+                parts.reduce(larger).map(|part| part.start)
+            };
+            let expected: Vec<Option<Addr>> = pmds.iter().map(naive).collect();
+            assert_eq!(PageTable::anchors(&maps, &pmds), expected, "seed {seed}");
+        }
     }
 
     #[test]
