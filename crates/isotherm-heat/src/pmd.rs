@@ -169,6 +169,13 @@ pub struct Run {
 }
 
 impl Run {
+    /// No pages yet, of which this interval is known, and since when they are idle if they are cleared.
+    fn of(known: Interval, idle: Option<Interval>) -> Run {
+        let interval = idle.map_or(known, |idle| effective(known, idle));
+        let (idle, cleared) = (idle.unwrap_or(known), idle.is_some());
+        Run { first: 0, pages: 0, interval, idle, huge: false, cleared, estimated: false }
+    }
+
     /// Indices of its pages within the huge range.
     pub fn indices(self) -> std::ops::Range<usize> {
         usize::from(self.first)..usize::from(self.first + self.pages)
@@ -399,12 +406,10 @@ impl PageHeat {
     }
 
     fn run_of(&self, page: usize, cleared: bool, idle_codes: &[Interval; 16], pages: u16) -> Run {
-        let known = self.intervals[page];
-        let idle = if cleared { idle_codes[self.epoch(page)] } else { known };
         #[expect(clippy::cast_possible_truncation, reason = "below 512")]
         let first = page as u16;
-        let interval = if cleared { effective(known, idle) } else { known };
-        Run { first, pages, interval, idle, huge: false, cleared, estimated: false }
+        let idle = cleared.then(|| idle_codes[self.epoch(page)]);
+        Run { first, pages, ..Run::of(self.intervals[page], idle) }
     }
 
     /// Whether all 64 pages of a word are known to be alike.

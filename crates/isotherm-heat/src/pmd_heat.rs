@@ -66,7 +66,7 @@ impl PmdHeat {
         match self {
             PmdHeat::Huge(h) => out.push(h.run(now)),
             PmdHeat::Pages(p) => p.runs(now, out),
-            PmdHeat::Packed(p) => p.unpack().runs(now, out),
+            PmdHeat::Packed(p) => p.runs(now, out),
             PmdHeat::Untouched(u) => out.push(u.run(now)),
         }
     }

@@ -8,8 +8,9 @@
 //! Packing takes 1.5 to 3 us, unpacking 1 us, and a background read that finds nothing 0.1 us. So a huge range is packed when
 //! its next read is far away or none is planned, and unpacked when it is cleared or a read finds something (`pmd_heat`).
 
-use super::{AccessesFound, EPOCHS, Ns, PageHeat};
+use super::{AccessesFound, EPOCHS, Ns, PageHeat, Run, push_run};
 use crate::{Interval, Mask};
+use isotherm_units::PAGES_PER_PMD;
 
 /// More states than this are left unpacked: in that many bits little is saved.
 const MAX_STATES: usize = 32;
@@ -82,15 +83,7 @@ impl PackedHeat {
 
     /// The same, with each page kept by itself.
     pub(crate) fn unpack(&self) -> PageHeat {
-        let mut heat = PageHeat::new(Mask::NONE);
-        (heat.cleared_at, heat.last_read) = (self.0[0], self.0[1]);
-        #[expect(clippy::cast_possible_truncation, reason = "32 bits")]
-        for (index, epoch) in heat.epochs.iter_mut().enumerate().take(self.epochs_len()) {
-            *epoch = part(self.0[HEAD + index / 2], index % 2, 32) as u32;
-        }
-        #[expect(clippy::cast_possible_truncation, reason = "at most EPOCHS")]
-        let len = self.epochs_len() as u8;
-        heat.epochs_len = len;
+        let mut heat = self.without_pages();
         for (number, state) in self.states().enumerate() {
             let pages = self.pages_in(number);
             if state.is_present() {
@@ -105,6 +98,72 @@ impl PackedHeat {
             }
         }
         heat
+    }
+
+    /// Its times, and no page.
+    fn without_pages(&self) -> PageHeat {
+        let mut heat = PageHeat::new(Mask::NONE);
+        (heat.cleared_at, heat.last_read) = (self.0[0], self.0[1]);
+        #[expect(clippy::cast_possible_truncation, reason = "32 bits")]
+        for (index, epoch) in heat.epochs.iter_mut().enumerate().take(self.epochs_len()) {
+            *epoch = part(self.0[HEAD + index / 2], index % 2, 32) as u32;
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "at most EPOCHS")]
+        let len = self.epochs_len() as u8;
+        heat.epochs_len = len;
+        heat
+    }
+
+    /// As [`PageHeat::runs`], without unpacking: what holds of a state is found once, and not for each of its pages.
+    pub(crate) fn runs(&self, now: Ns, out: &mut Vec<Run>) {
+        let times = self.without_pages();
+        let idle_codes = times.idle_codes(now.min(times.last_read));
+        let mut known = [None; MAX_STATES];
+        for (known, state) in known.iter_mut().zip(self.states()) {
+            let idle = state.is_cleared().then(|| idle_codes[usize::from(state.epoch())]);
+            *known = state.is_present().then(|| Run::of(state.interval(), idle));
+        }
+        let numbers = self.numbers();
+        let ends = self.starts().iter().skip(1).chain([PAGES_PER_PMD]);
+        ends.fold(0, |first, end| {
+            #[expect(clippy::cast_possible_truncation, reason = "at most 512")]
+            let (pages, start) = ((end - first) as u16, first as u16);
+            if let Some(of) = known[usize::from(numbers[first]) % MAX_STATES] {
+                push_run(out, Run { first: start, pages, ..of });
+            }
+            end
+        });
+    }
+
+    /// The pages that are in another state than the one before, and the first.
+    fn starts(&self) -> Mask {
+        let mut starts = Mask::NONE;
+        for plane in self.planes() {
+            let mut before = 0;
+            for (word, starts) in plane.iter().zip(&mut starts.0) {
+                *starts |= word ^ (word << 1 | before);
+                before = word >> 63;
+            }
+        }
+        starts.0[0] |= 1;
+        starts
+    }
+
+    /// The number of its state for each page.
+    fn numbers(&self) -> [u8; 512] {
+        let mut eights = [0_u64; 512 / 8];
+        for (bit, plane) in self.planes().enumerate() {
+            for (word, eights) in plane.iter().zip(eights.chunks_exact_mut(8)) {
+                for (byte, numbers) in word.to_le_bytes().into_iter().zip(eights) {
+                    *numbers |= spread(byte) << bit;
+                }
+            }
+        }
+        let mut numbers = [0; 512];
+        for (numbers, eight) in numbers.chunks_exact_mut(8).zip(eights) {
+            numbers.copy_from_slice(&eight.to_le_bytes());
+        }
+        numbers
     }
 
     /// Takes in a read at `now` that shows no access, the same pages, and no bit that somebody else has cleared. `None` otherwise:
@@ -170,11 +229,15 @@ impl PackedHeat {
 
     /// The pages in a state.
     fn pages_in(&self, number: usize) -> Mask {
-        let at = self.states_at() + self.states_len().div_ceil(4);
-        self.0[at..].chunks_exact(8).enumerate().fold(Mask::ALL, |pages, (bit, plane)| {
+        self.planes().enumerate().fold(Mask::ALL, |pages, (bit, plane)| {
             let flip = if number >> bit & 1 == 1 { 0 } else { u64::MAX };
             Mask(std::array::from_fn(|word| pages.0[word] & (plane[word] ^ flip)))
         })
+    }
+
+    /// Bit 0 of the number of each page, then bit 1, and so on.
+    fn planes(&self) -> impl Iterator<Item = &[u64]> {
+        self.0[self.states_at() + self.states_len().div_ceil(4)..].chunks_exact(8)
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "16 bits")]
@@ -223,6 +286,14 @@ fn numbered(heat: &PageHeat) -> Option<(Vec<State>, [u8; 512])> {
 /// Bits of the number of one of `states` states.
 fn width(states: usize) -> usize {
     states.max(1).next_power_of_two().ilog2() as usize
+}
+
+/// Each bit in a byte of its own, the lowest first.
+fn spread(bits: u8) -> u64 {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    // Bit `i` of the byte where it is in byte `i` of the word, then moved to the lowest place of that.
+    let apart = u64::from(bits) * EACH & 0x8040_2010_0804_0201;
+    (apart + 0x7f * EACH) >> 7 & EACH
 }
 
 /// One of the numbers of `bits` bits in a word.
@@ -297,11 +368,22 @@ mod tests {
                 assert_eq!(packed.has_uncleared(), !heat.uncleared().is_empty());
                 same = packed.unpack();
                 let seen = now + rng.below(5_000_000_000);
+                let mut runs = (Vec::new(), Vec::new());
+                packed.runs(seen, &mut runs.0);
+                heat.runs(seen, &mut runs.1);
+                assert_eq!(runs.0, runs.1, "seed {seed}, history {history}, step {step}");
                 let of = |heat| answers(heat, seen);
                 assert_eq!(of(&same), of(&heat), "seed {seed}, history {history}, step {step}");
             }
         }
         assert!(packed_reads > 500, "{packed_reads}");
+    }
+
+    #[test]
+    fn bits_are_spread_over_bytes() {
+        for bits in 0..=u8::MAX {
+            assert_eq!(spread(bits).to_le_bytes(), std::array::from_fn(|bit| bits >> bit & 1), "{bits:#b}");
+        }
     }
 
     #[test]
