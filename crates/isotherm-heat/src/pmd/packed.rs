@@ -292,7 +292,7 @@ fn width(states: usize) -> usize {
 fn spread(bits: u8) -> u64 {
     const EACH: u64 = 0x0101_0101_0101_0101;
     // Bit `i` of the byte where it is in byte `i` of the word, then moved to the lowest place of that.
-    let apart = u64::from(bits) * EACH & 0x8040_2010_0804_0201;
+    let apart = (u64::from(bits) * EACH) & 0x8040_2010_0804_0201;
     (apart + 0x7f * EACH) >> 7 & EACH
 }
 
