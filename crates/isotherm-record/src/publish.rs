@@ -97,7 +97,7 @@ impl Plan<'_> {
     }
 
     /// Only the last segment has dictionaries and statistics. Those before it are small, are written every few seconds out of the monitor's
-    /// budget, and are joined in the end: dictionaries take a third of the time of such a segment and make it no smaller.
+    /// budget, and are joined in the end: the two take a third of the time of such a segment and make it no smaller.
     fn properties(&self, table: Table) -> WriterProperties {
         // Statistics by page would be half of a small segment.
         let statistics = if self.coverage.finished { EnabledStatistics::Chunk } else { EnabledStatistics::None };

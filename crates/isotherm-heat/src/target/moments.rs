@@ -27,6 +27,7 @@ pub(super) fn hot_turn(seed: u64, pmd: PmdNo, now: Ns) -> Ns {
 ///
 /// From one turn to the next it is a period. From a read at another time it is a period on average, too.
 pub(super) fn scan_turn(seed: u64, pmd: PmdNo, now: Ns, period: Ns) -> Ns {
+    let period = period.max(SCAN_GRID);
     next_turn(seed, pmd.0 / SCAN_BLOCK, period, now + period / 2).next_multiple_of(grid(period, 16))
 }
 
