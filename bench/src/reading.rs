@@ -1,32 +1,32 @@
 //! The cost of reading accessed bits with the page-table source, and of what the machine takes for the same without us: bench-scan compares reads
 //! with `smaps`, bench-first with a copy, and the time until a picture is exact with one clear of all pages.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use isotherm_heat::Ns;
 use isotherm_heat::source::PageSource;
-use isotherm_sources::page_table::PageTable;
+use isotherm_sources::page_table::{PMDS_PER_ADVICE, PageTable};
 use isotherm_sys::clock;
 use isotherm_sys::madvise::PidFd;
 use isotherm_units::{AddrRange, PAGES_PER_PMD, PmdNo};
 use std::hint::black_box;
 
-/// What one read of some memory took.
+/// What one pass over the pages of some memory took.
 #[derive(Clone, Copy, Debug)]
-pub struct ReadCost {
-    /// CPU time of the reading thread: how much time passes depends on what else the machine does.
+pub struct PassCost {
+    /// CPU time of the thread: how much time passes depends on what else the machine does.
     cpu_ns: Ns,
     pages: usize,
 }
 
-impl ReadCost {
+impl PassCost {
     /// Reads the accessed bits of `pmds` (sorted) of `pid`, which `source` has attached and listed. The bits go nowhere: what a
     /// monitor makes of them is not in the cost. Fails if any of them could not be read.
-    pub fn measure(source: &mut PageTable, pid: u32, pmds: &[PmdNo]) -> Result<ReadCost> {
+    pub fn measure(source: &mut PageTable, pid: u32, pmds: &[PmdNo]) -> Result<PassCost> {
         let began = clock::thread_cpu_ns();
         let progress = source.read(pid, pmds, &mut |_, _, _| {})?;
         let cpu_ns = clock::thread_cpu_ns() - began;
         ensure!(progress.answered == pmds.len() && progress.read_errors == 0, "a read was skipped");
-        Ok(ReadCost { cpu_ns, pages: pmds.len() * PAGES_PER_PMD })
+        Ok(PassCost { cpu_ns, pages: pmds.len() * PAGES_PER_PMD })
     }
 
     /// Nanoseconds of CPU time for each page of 4 KiB.
@@ -35,22 +35,19 @@ impl ReadCost {
     }
 }
 
-/// Huge ranges that one call clears, as many as one of the source's.
-const PMDS_PER_CALL: usize = 8;
-
-/// Clears `memory`, whose pages were all accessed, by the advice that the source gives, and does nothing else. No picture of all pages can cost
+/// Clears `memory`, whose pages were all accessed, by the same calls as the source, and does nothing else. No picture of all pages can cost
 /// less on this machine.
-pub fn bare_clear(pid: u32, memory: AddrRange) -> Result<ReadCost> {
+pub fn bare_clear(pid: u32, memory: AddrRange) -> Result<PassCost> {
     let process = PidFd::open(pid)?;
     let pmds: Vec<PmdNo> = memory.pmds().collect();
     let began = clock::thread_cpu_ns();
-    for part in pmds.chunks(PMDS_PER_CALL) {
-        let range =
-            AddrRange::new(part[0].addr().max(memory.start), part[part.len() - 1].next().addr().min(memory.end));
+    for run in pmds.chunk_by(|_, next| next.0 % PMDS_PER_ADVICE != 0) {
+        let run = AddrRange::new(run[0].addr(), run[run.len() - 1].next().addr());
+        let range = run.intersect(memory).context("huge ranges of the memory overlap it")?;
         let advised = process.advise_cold(&[range])?;
         ensure!(advised == range.len().0, "a part was not cleared");
     }
-    Ok(ReadCost { cpu_ns: clock::thread_cpu_ns() - began, pages: pmds.len() * PAGES_PER_PMD })
+    Ok(PassCost { cpu_ns: clock::thread_cpu_ns() - began, pages: pmds.len() * PAGES_PER_PMD })
 }
 
 /// Memory as large as the page-table entries of some ranges. Copying it is the least that any reader of them could take on this machine,
@@ -71,13 +68,13 @@ impl EntryCopy {
     }
 
     /// Copies all of it, one table after the other to the same place.
-    pub fn measure(&self) -> ReadCost {
+    pub fn measure(&self) -> PassCost {
         let mut to = [0; PAGES_PER_PMD];
         let began = clock::thread_cpu_ns();
         for table in &self.tables {
             to.copy_from_slice(black_box(table));
             black_box(&to);
         }
-        ReadCost { cpu_ns: clock::thread_cpu_ns() - began, pages: self.tables.len() * PAGES_PER_PMD }
+        PassCost { cpu_ns: clock::thread_cpu_ns() - began, pages: self.tables.len() * PAGES_PER_PMD }
     }
 }

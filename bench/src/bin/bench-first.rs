@@ -13,10 +13,11 @@
 use anyhow::{Result, ensure};
 use isotherm_bench::first::{Comparison, Figures, OurPicture, Ours, PEERS, PeerTrial, SETTLED, Until, Workload};
 use isotherm_bench::memory::Growth;
-use isotherm_bench::reading::{EntryCopy, ReadCost, bare_clear};
+use isotherm_bench::reading::{EntryCopy, PassCost, bare_clear};
 use isotherm_bench::{Log, become_workload, busy, in_own_thread, median, only, pages_that_fit, trials};
 use isotherm_heat::Ns;
 use isotherm_heat::source::AccessSource;
+use isotherm_monitor::Settings;
 use isotherm_sources::page_table::PageTable;
 use isotherm_workload::{Layout, Pattern};
 use std::thread::sleep;
@@ -25,8 +26,6 @@ use std::time::{Duration, Instant};
 /// When the memory of the monitor is measured: every page was checked once by then.
 const MEMORY_AFTER_S: u64 = 60;
 const READS: usize = 20;
-/// Of a core, that the monitor may use.
-const CPU_SHARE: f64 = 0.01;
 const OURS: &str = "Isotherm";
 
 type RunCase = fn(&mut Bench, &'static str) -> Result<()>;
@@ -224,22 +223,25 @@ fn reads(bench: &mut Bench, case: &'static str) -> Result<()> {
     let (mut costs, mut copies) = (Vec::new(), Vec::new());
     let copied = EntryCopy::new(pmds.len());
     for _ in 0..READS {
-        costs.push(ReadCost::measure(&mut source, pid, &pmds)?.cpu_ns_per_page());
+        costs.push(PassCost::measure(&mut source, pid, &pmds)?.cpu_ns_per_page());
         copies.push(copied.measure().cpu_ns_per_page());
     }
     let (ns, copy_ns) = (median(&costs), median(&copies));
     bench.progress(
         case,
         OURS,
-        &format!("{ns:.2} ns of CPU time a page, median of {READS} reads; a copy of as many bytes {copy_ns:.2} ns; a first clear {clear_ns:.0} ns"),
+        &format!(
+            "{ns:.2} ns of CPU time a page, median of {READS} reads; a copy of as many bytes {copy_ns:.2} ns; \
+             a first clear {clear_ns:.0} ns"
+        ),
     );
     bench.figures.add("read_ns_per_page", case, ns);
     bench.figures.add("copy_ns_per_page", case, copy_ns);
     bench.figures.add("read_over_copy", case, ns / copy_ns);
     bench.figures.add("clear_ns_per_page", case, clear_ns);
     if let Some(exact_s) = bench.exact_s {
-        let least_s = clear_ns * bench.large as f64 / 1e9 / CPU_SHARE;
-        bench.figures.add("exact_over_clear_14g", case, exact_s / least_s);
+        let clear_s = clear_ns * bench.large as f64 / 1e9 / (Settings::default().max_cpu_pct / 100.0);
+        bench.figures.add("exact_over_clear_14g", case, exact_s / clear_s);
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result};
 use isotherm_bench::memory::Growth;
-use isotherm_bench::reading::ReadCost;
+use isotherm_bench::reading::PassCost;
 use isotherm_bench::{Log, become_workload, busy, in_own_thread, median, monitor_of, spread, start};
 use isotherm_heat::Ns;
 use isotherm_heat::source::AccessSource;
@@ -104,7 +104,7 @@ fn scan(gib: usize, huge: bool) -> Result<Costs> {
         std::thread::sleep(std::time::Duration::from_millis(300));
         mark(0, began);
 
-        costs.read.push(ReadCost::measure(&mut source, child.pid(), &pmds)?.cpu_ns_per_page());
+        costs.read.push(PassCost::measure(&mut source, child.pid(), &pmds)?.cpu_ns_per_page());
 
         let (began, cpu) = (clock::monotonic_ns(), clock::thread_cpu_ns());
         for run in pmds.chunks(PMDS_A_CALL) {

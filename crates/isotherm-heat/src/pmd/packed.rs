@@ -124,14 +124,15 @@ impl PackedHeat {
             *known = state.is_present().then(|| Run::of(state.interval(), idle));
         }
         let numbers = self.numbers();
-        let ends = self.starts().iter().skip(1).chain([PAGES_PER_PMD]);
-        ends.fold(0, |first, end| {
+        let mut first = 0;
+        // No loop with `for`, in which each step asks in which word of the mask it is.
+        self.starts().iter().skip(1).chain([PAGES_PER_PMD]).for_each(|end| {
             #[expect(clippy::cast_possible_truncation, reason = "at most 512")]
             let (pages, start) = ((end - first) as u16, first as u16);
             if let Some(of) = known[usize::from(numbers[first]) % MAX_STATES] {
                 push_run(out, Run { first: start, pages, ..of });
             }
-            end
+            first = end;
         });
     }
 

@@ -18,7 +18,8 @@ const BETWEEN_COOLED: Ns = 4_000_000_000;
 /// Reads of the background scan for each read before its turn.
 const SCANNED_FOR_EACH: u32 = 4;
 /// Reads before their turn that can be saved up: of 512 MiB.
-const MOST_AHEAD: u32 = 256;
+const MAX_AHEAD: u32 = 256;
+const MAX_SCANNED: u32 = MAX_AHEAD * SCANNED_FOR_EACH;
 
 /// How many huge ranges may be read before the background scan comes to them.
 #[derive(Clone, Copy, Debug)]
@@ -28,12 +29,12 @@ pub(super) struct Ahead {
 
 impl Ahead {
     pub fn new() -> Ahead {
-        Ahead { scanned: MOST_AHEAD * SCANNED_FOR_EACH }
+        Ahead { scanned: MAX_SCANNED }
     }
 
     /// Takes in a read by the background scan.
     pub fn earn(&mut self) {
-        self.scanned = (self.scanned + 1).min(MOST_AHEAD * SCANNED_FOR_EACH);
+        self.scanned = (self.scanned + 1).min(MAX_SCANNED);
     }
 
     fn left(self) -> usize {

@@ -4,7 +4,7 @@ use crate::pmd::Ns;
 use isotherm_units::PmdNo;
 
 /// Between two checks of a huge range with hot pages. A check of all of them costs the target 0.2% of a core for each GiB at that.
-pub(super) const HOT_PERIOD: Ns = 64_000_000_000;
+const HOT_PERIOD: Ns = 64_000_000_000;
 /// Late reads are due at multiples of this or of a power of two times this.
 const SCAN_GRID: Ns = 100_000_000;
 /// Neighbours that the background scan reads at the same moment. Plans of reads are kept by runs of neighbours.

@@ -46,7 +46,7 @@ const PMDS_PER_PASS: usize = 512;
 /// Huge ranges cleared before they are verified together.
 const PMDS_PER_CLEAR: usize = 64;
 /// Neighbouring huge ranges advised in one call: about a quarter of a millisecond under the read lock.
-const PMDS_PER_ADVICE: u64 = 8;
+pub const PMDS_PER_ADVICE: u64 = 8;
 /// Tries while the mmap lock is held for writing, a millisecond apart.
 const BUSY_TRIES: u32 = 50;
 /// Threads of a process tried in turn for one that still has its memory. A process may have thousands of ended threads

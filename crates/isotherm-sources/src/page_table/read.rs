@@ -80,11 +80,11 @@ impl PageTable {
     pub(crate) fn anchors(maps: &[MapEntry], pmds: &[PmdNo]) -> Vec<Option<Addr>> {
         let mut at = 0;
         // Most of a large memory is in few mappings: its huge ranges are not looked up one by one.
-        let mut whole = AddrRange::new(Addr(0), Addr(0));
+        let mut whole = AddrRange::default();
         pmds.iter()
             .map(|pmd| {
                 let range = pmd.range();
-                if whole.start <= range.start && range.end <= whole.end {
+                if whole.intersect(range) == Some(range) {
                     return Some(range.start);
                 }
                 at += maps[at..].partition_point(|m| m.range.end <= range.start);
