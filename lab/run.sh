@@ -38,7 +38,7 @@ declare -A binaries_of=(
     # vmstat_update on several processors. Its tests need nothing else that the other guests lack.
     [6.12-cpus]="isotherm_bpf zone_lock"
     # Memory that leaves for swap, and comes back; huge pages that are split for it.
-    [6.12-swap]="reclaim split"
+    [6.12-swap]="reclaim split clear_in_shortage"
     # Pages that move between fast and slow memory.
     [6.12-tiers]="migrate isotherm_sys"
 )

@@ -12,7 +12,7 @@ use isotherm_heat::source::{Cleared, ClearedSink, Progress};
 use isotherm_heat::{Mask, Ns, PmdBits};
 use isotherm_sys::clock;
 use isotherm_sys::lru;
-use isotherm_sys::proc::{MapEntry, VmFlags};
+use isotherm_sys::proc::{Evicted, MapEntry, VmFlags};
 use isotherm_units::{Addr, AddrRange, PmdNo};
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ use std::collections::HashMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Refusal {
     Nothing,
-    /// Locked: `clear_refs` can clear it.
+    /// Locked, or advice is not wanted: `clear_refs` can clear it.
     Stuck,
     /// Nothing can clear it.
     Final,
@@ -36,6 +36,7 @@ impl PageTable {
     ) -> Result<Progress, Error> {
         let mut total = Progress::default();
         if !pmds.is_empty() {
+            self.look_for_shortage(pid)?;
             self.drain(pid)?;
         }
         for chunk in pmds.chunks(PMDS_PER_CLEAR) {
@@ -47,7 +48,7 @@ impl PageTable {
                     if self.clear_few(pid, run, &found)? { Refusal::Nothing } else { self.clear_run(pid, range)? };
                 let at = clock::monotonic_ns();
                 // Something in the run refused: ask huge range by huge range.
-                let one_by_one = run.len() > 1 && refusal != Refusal::Nothing && !self.cold_denied;
+                let one_by_one = run.len() > 1 && refusal != Refusal::Nothing && self.advises(pid)?;
                 for pmd in run {
                     let own = if one_by_one { self.clear_run(pid, pmd.range())? } else { refusal };
                     // With no other way allowed, what is stuck stays stuck.
@@ -62,6 +63,35 @@ impl PageTable {
         Ok(total)
     }
 
+    /// Looks up whether memory of the process is short, if that is due and it can be cleared as a whole.
+    fn look_for_shortage(&mut self, pid: u32) -> Result<(), Error> {
+        let now = clock::monotonic_ns();
+        if !self.has_advice() || !self.target(pid)?.shortage.is_due(now) || !self.page_advice.has_swap(now) {
+            return Ok(());
+        }
+        let status = self.proc.status(pid)?;
+        let counts = if self.stalls_briefly(&status) { self.evicted(pid)? } else { None };
+        self.target(pid)?.shortage.note(now, &status, counts);
+        Ok(())
+    }
+
+    /// What left the cgroup of the process so far, or the machine where its cgroup does not count that.
+    fn evicted(&mut self, pid: u32) -> Result<Option<Evicted>, Error> {
+        let membership = self.proc.membership(pid)?;
+        if self.cgroups.is_none() {
+            self.cgroups = Some(self.proc.cgroups().unwrap_or_default());
+        }
+        let cgroup = self.cgroups.as_ref().and_then(|mounted| mounted.of(&membership));
+        let own = cgroup.and_then(|cgroup| cgroup.evicted().ok().flatten());
+        // A cgroup may have been removed, and the process moved.
+        Ok(own.or_else(|| self.proc.evicted().ok().flatten()))
+    }
+
+    /// Whether single huge ranges of the process are cleared by advice now.
+    fn advises(&mut self, pid: u32) -> Result<bool, Error> {
+        Ok(!self.cold_denied && !self.target(pid)?.shortage.holds(clock::monotonic_ns()))
+    }
+
     /// Reads what is to be cleared, if advice for single pages may be enough for some of it.
     fn look_for_few(
         &mut self,
@@ -70,7 +100,7 @@ impl PageTable {
         total: &mut Progress,
     ) -> Result<HashMap<PmdNo, PmdBits>, Error> {
         let mut found = HashMap::new();
-        if self.cold_denied || !self.page_advice.is_allowed(clock::monotonic_ns()) {
+        if !self.advises(pid)? || !self.page_advice.is_allowed(clock::monotonic_ns()) {
             return Ok(found);
         }
         let read = self.read_pmds(pid, pmds, &mut |_, pmd, bits| {
@@ -100,7 +130,7 @@ impl PageTable {
 
     /// Clears one run of neighbouring huge ranges. Returns what refused, if anything.
     fn clear_run(&mut self, pid: u32, run: AddrRange) -> Result<Refusal, Error> {
-        if self.cold_denied || self.is_known_shared(pid, run)? {
+        if !self.advises(pid)? || self.is_known_shared(pid, run)? {
             return Ok(Refusal::Stuck);
         }
         match self.advise(pid, run)? {
@@ -141,7 +171,7 @@ impl PageTable {
     /// If the batches cannot be drained, a few pages of each CPU look hot until they have moved on.
     fn drain(&mut self, pid: u32) -> Result<(), Error> {
         let now = clock::monotonic_ns();
-        if self.target(pid)?.grown && !self.cold_denied && now.saturating_sub(self.drained_at) >= DRAIN_EVERY {
+        if self.target(pid)?.grown && self.advises(pid)? && now.saturating_sub(self.drained_at) >= DRAIN_EVERY {
             self.drained_at = now;
             let _ = lru::drain_batches();
             self.target(pid)?.grown = false;

@@ -40,13 +40,18 @@ impl PageAdvice {
 
     /// Whether it is, as of `now` or a minute before at most.
     pub fn is_allowed(&mut self, now: Ns) -> bool {
+        !self.has_swap(now) && !self.has_folio_sizes
+    }
+
+    /// Whether the machine has swap, as of `now` or a minute before at most.
+    pub fn has_swap(&mut self, now: Ns) -> bool {
         if now.saturating_sub(self.looked_up) >= LOOK_UP_EVERY {
             let had_folio_sizes = self.has_folio_sizes;
             *self = PageAdvice::look_up(now);
             // Folios stay when no more of their size are made.
             self.has_folio_sizes |= had_folio_sizes;
         }
-        !self.has_folio_sizes && !self.has_swap
+        self.has_swap
     }
 }
 

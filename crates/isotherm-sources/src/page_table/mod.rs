@@ -10,12 +10,14 @@
 //! whole cgroup with those of the target, and it does not flush the TLB.
 //!
 //! This file has the source and its state of each process. `read` has the passes over page tables, `clear` the clearing
-//! by advice, `few` the choice of pages for it where few were accessed, and `whole` the clearing of whole processes.
+//! by advice, `few` the choice of pages for it where few were accessed, `shortage` when advice would do harm, and `whole` the clearing of
+//! whole processes.
 
 mod clear;
 mod few;
 mod read;
 mod shared_mapping;
+mod shortage;
 mod whole;
 
 use crate::Error;
@@ -31,9 +33,10 @@ use isotherm_sys::descriptors;
 use isotherm_sys::lru_gen::{LruGen, Memcg};
 use isotherm_sys::madvise::PidFd;
 use isotherm_sys::pagemap::{Pagemap, kernel_has_soft_dirty};
-use isotherm_sys::proc::{MapEntry, Maps, Proc, VmFlags};
+use isotherm_sys::proc::{Cgroups, MapEntry, Maps, Proc, VmFlags};
 use isotherm_units::{Addr, AddrRange, PAGES_PER_PMD, PmdNo};
 use shared_mapping::SharedMapping;
+use shortage::Shortage;
 use std::collections::HashMap;
 use std::io;
 use std::path::Path;
@@ -96,6 +99,8 @@ pub struct PageTable {
     cold_denied: bool,
     clear_by: ClearBy,
     page_advice: few::PageAdvice,
+    /// Where cgroups are mounted, once that was looked up.
+    cgroups: Option<Cgroups>,
     /// Set if bits are cleared by aging.
     mglru: Option<LruGen>,
     /// A further remark for users.
@@ -118,6 +123,8 @@ struct Watched {
     shared: HashMap<Addr, SharedMapping>,
     /// Pages that the kernel has put there, such as `[vdso]`, by huge range. Nothing clears them, so they would look hot for ever.
     kernel_made: Arc<[(PmdNo, Mask)]>,
+    /// Whether memory is so short that advice would do harm.
+    shortage: Shortage,
     /// The number of huge ranges at the last listing.
     pmds: usize,
     /// It has grown since the batches were last drained.
@@ -142,6 +149,7 @@ impl PageTable {
         Ok(PageTable {
             clear_by: by,
             page_advice: few::PageAdvice::look_up(clock::monotonic_ns()),
+            cgroups: None,
             remark: String::new(),
             mglru,
             walker: Walker::open()?,
@@ -277,6 +285,7 @@ impl PageTable {
             next_flags: 0,
             shared: HashMap::new(),
             kernel_made: Arc::default(),
+            shortage: Shortage::default(),
             pmds: 0,
             grown: true,
         };
@@ -340,7 +349,9 @@ impl AccessSource for PageTable {
             ClearBy::Auto if self.cold_denied => {
                 "cleared through clear_refs only, which stalls the target's page faults: process_madvise takes CAP_SYS_NICE"
             }
-            ClearBy::Auto => "cleared with MADV_COLD, which flushes the TLB, and clear_refs where that is refused",
+            ClearBy::Auto => {
+                "cleared with MADV_COLD, which flushes the TLB, and clear_refs where that is refused or would make pages in use leave"
+            }
         };
         Description {
             name: "page-table",

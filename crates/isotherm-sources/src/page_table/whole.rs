@@ -13,6 +13,8 @@ use std::io;
 
 /// A process is not cleared as a whole if its page faults would wait for longer than this.
 const MAX_STALL_NS: u64 = 500_000_000;
+/// The same where advice would clear it as well, but memory is short: 1.4 GiB.
+const MAX_STALL_IN_SHORTAGE_NS: u64 = 20_000_000;
 /// What a page takes: to clear it, and to step over it in a walk that only flushes the TLB.
 const CLEAR_NS_PER_PAGE: u64 = 50;
 const FLUSH_NS_PER_PAGE: u64 = 3;
@@ -41,6 +43,7 @@ impl PageTable {
         match clear_refs::clear(self.proc.root(), pid, which) {
             // Another user's process, without CAP_DAC_OVERRIDE. What advice reaches is still measured.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied && self.has_advice() => {
+                self.target(pid)?.shortage.give_up();
                 return Ok(none_cleared());
             }
             cleared => cleared.map_err(failed)?,
@@ -96,8 +99,13 @@ impl PageTable {
         Ok((pmds, partly))
     }
 
-    /// Whether single huge ranges are cleared by advice.
-    fn has_advice(&self) -> bool {
+    /// Whether page faults of a process wait so briefly while it is cleared that this is better than advice where memory is short.
+    pub(super) fn stalls_briefly(&self, status: &Status) -> bool {
+        stall_ns(clear_refs::Clear::All, status, !self.soft_dirty) <= MAX_STALL_IN_SHORTAGE_NS
+    }
+
+    /// Whether single huge ranges are cleared by advice where nothing is short.
+    pub(super) fn has_advice(&self) -> bool {
         self.clear_by == ClearBy::Auto && !self.cold_denied
     }
 

@@ -13,6 +13,7 @@
 
 mod cgroup;
 mod error;
+mod evicted;
 mod family;
 mod held;
 mod maps;
@@ -29,6 +30,7 @@ mod text;
 
 pub use cgroup::{Cgroup, CgroupKind, Cgroups, Hierarchy, Membership};
 pub use error::{Error, Result};
+pub use evicted::Evicted;
 pub use family::Family;
 pub use held::{Held, maps_guest};
 pub use isotherm_units::Perms;

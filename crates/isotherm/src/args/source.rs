@@ -32,7 +32,7 @@ impl SourceArg {
 /// How accessed bits are cleared, by a source that sees pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ClearArg {
-    /// MADV_COLD, and clear_refs where that is refused
+    /// MADV_COLD, and clear_refs where that is refused, or would make pages in use leave for swap
     #[default]
     Auto,
     /// MADV_COLD only: locked and shared pages stay unmeasured
