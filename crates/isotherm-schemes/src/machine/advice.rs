@@ -1,5 +1,5 @@
 //! Advice for pages of another process (`MADV_COLD`, `MADV_PAGEOUT`, `MADV_WILLNEED`): for which addresses, and what it means if the kernel
-//! refuses it.
+//! refuses it or anything else of that process.
 
 use crate::action::Failure;
 use crate::outcome::Refusal;
@@ -21,6 +21,16 @@ pub(crate) fn failure_of_advice(error: &io::Error) -> Failure {
         _ if errno == ESRCH => Failure::Refused(Refusal::Gone),
         _ if errno == ENOMEM => Failure::Refused(Refusal::Unmapped),
         _ => Failure::Busy,
+    }
+}
+
+/// What it means that the kernel does not show something of a process.
+pub(crate) fn refusal_of(error: &io::Error) -> Refusal {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Refusal::Denied,
+        io::ErrorKind::NotFound => Refusal::Gone,
+        _ if error.raw_os_error() == Some(ESRCH) => Refusal::Gone,
+        _ => Refusal::Error,
     }
 }
 

@@ -5,7 +5,7 @@
 //! second. What only one action needs to know about a huge range is in the module of that action.
 
 use super::cgroup::{self, CgroupState};
-use super::{HostState, Machine, Process, Unfit};
+use super::{HostState, Machine, Process, Unfit, refusal_of};
 use crate::action::{Failure, Performed};
 use crate::journal::{Act, Entry, Journal};
 use crate::migrate::Rooms;
@@ -230,7 +230,7 @@ impl Machine for Live {
     fn admit(&mut self, process: TargetId, unfit: &Unfit<'_>) -> Result<Process, Refusal> {
         let pidfd = PidFd::open(process.pid).map_err(|_| Refusal::Gone)?;
         let stat = self.proc.stat(process.pid).map_err(|_| Refusal::Gone)?;
-        if stat.start_ticks != process.start_ticks {
+        if stat.start_ticks != process.start_ticks || stat.has_ended() {
             return Err(Refusal::Gone);
         }
         let status = self.proc.status(process.pid).map_err(|_| Refusal::Gone)?;
@@ -252,7 +252,8 @@ impl Machine for Live {
         if held.guest {
             return Err(Refusal::Guest);
         }
-        let pagemap = Pagemap::open(self.proc.root(), process.pid).map_err(|_| Refusal::Denied)?;
+        // The memory of a process that ends is gone before the process is.
+        let pagemap = Pagemap::open(self.proc.root(), process.pid).map_err(|error| refusal_of(&error))?;
         let member = Member {
             pidfd,
             pagemap,
@@ -334,6 +335,7 @@ impl Machine for Live {
 mod tests {
     use super::*;
     use isotherm_units::Bytes;
+    use std::process::Command;
 
     #[test]
     fn a_copy_shares_much_of_what_is_present_and_of_nothing_that_cannot_be_said() {
@@ -341,6 +343,25 @@ mod tests {
             [(0, 0), (0, 512), (25, 512), (26, 512)].map(|(shared, present)| are_shared(shared, present)),
             [None, Some(false), Some(false), Some(true)]
         );
+    }
+
+    #[test]
+    fn what_has_ended_and_is_not_waited_for_is_gone() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let start_ticks = Proc::default().identity(child.id()).unwrap().start_ticks;
+        let (id, mut live) = (TargetId { pid: child.id(), start_ticks }, Live::new());
+        child.kill().unwrap();
+        let ended = || Proc::default().stat(id.pid).unwrap().has_ended();
+        let began = clock::monotonic_ns();
+        while !ended() {
+            assert!(clock::monotonic_ns() - began < 60_000_000_000, "it does not end");
+            std::thread::yield_now();
+        }
+        let admitted = live.admit(id, &|_| None);
+        child.wait().unwrap();
+        assert!(matches!(admitted, Err(Refusal::Gone)), "{admitted:?}");
+        let no_memory = std::io::Error::from_raw_os_error(3);
+        assert_eq!(refusal_of(&no_memory), Refusal::Gone);
     }
 
     #[test]

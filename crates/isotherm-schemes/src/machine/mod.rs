@@ -8,7 +8,7 @@ mod cgroup;
 mod dry_run;
 mod live;
 
-pub(crate) use advice::{advise_all, failure_of_advice, ranges_of};
+pub(crate) use advice::{advise_all, failure_of_advice, ranges_of, refusal_of};
 pub use cgroup::CgroupState;
 pub use dry_run::DryRun;
 pub use live::Live;

@@ -5,7 +5,7 @@
 //! watermarks of a node reclaims there or fails; a huge page only if a free huge page is there, or the kernel would split it.
 
 use crate::action::{Failure, Performed};
-use crate::machine::{DryRun, Live, Machine, timed};
+use crate::machine::{DryRun, Live, Machine, refusal_of, timed};
 use crate::outcome::Refusal;
 use isotherm_heat::{Mask, Ns, TargetId};
 use isotherm_sys::clock;
@@ -14,7 +14,6 @@ use isotherm_sys::move_pages::{Place, move_to, places};
 use isotherm_sys::room;
 use isotherm_units::{PAGES_PER_PMD, PageNo, PmdNo};
 use std::collections::BTreeMap;
-use std::io;
 
 /// How long it is believed what nodes have free. Moves of our own are known at once.
 const ROOM_TTL: Ns = 100_000_000;
@@ -84,16 +83,6 @@ fn nodes_of(process: TargetId, pmd: PmdNo, pages: Mask) -> Result<Vec<(usize, u3
     let found = places(process.pid, &asked).map_err(|error| refusal_of(&error))?;
     let node = |(index, place)| if let Place::Node(node) = place { Some((index, node)) } else { None };
     Ok(indices.into_iter().zip(found).filter_map(node).collect())
-}
-
-fn refusal_of(error: &io::Error) -> Refusal {
-    match error.kind() {
-        io::ErrorKind::PermissionDenied => Refusal::Denied,
-        io::ErrorKind::NotFound => Refusal::Gone,
-        // ESRCH has no kind of its own.
-        _ if error.raw_os_error() == Some(3) => Refusal::Gone,
-        _ => Refusal::Error,
-    }
 }
 
 /// What the nodes have free, and when that was read.
