@@ -68,6 +68,11 @@ keep_housekeeping_watched() {
     done
 }
 
+# The same for the first cgroup with a memory controller: one is kept.
+keep_memory_charged() {
+    echo +memory >/sys/fs/cgroup/cgroup.subtree_control && mkdir /sys/fs/cgroup/kept && sleep 1
+}
+
 number() { # number KEY: prints its value in /tmp/demo.json
     grep -o "\"$1\": *[-0-9.e]*" /tmp/demo.json | head -n 1 | sed 's/.*: *//'
 }
@@ -105,6 +110,7 @@ for item in "$@"; do
         # For tests of sources that do not flush the TLB. damon starts its own neighbours.
         [ "$name" != live ] || with_neighbours
         [ "$name" != zone_lock ] || keep_housekeeping_watched
+        [ "$name" != clear_in_shortage ] || keep_memory_charged
         # A bench is no test binary, and refuses the options of one.
         case $name in bench-*) options= ;; *) options="--test-threads=1 --color never" ;; esac
         # shellcheck disable=SC2086 # words
