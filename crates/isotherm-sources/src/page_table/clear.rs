@@ -78,11 +78,8 @@ impl PageTable {
     /// What left the cgroup of the process so far, or the machine where its cgroup does not count that.
     fn evicted(&mut self, pid: u32) -> Result<Option<Evicted>, Error> {
         let membership = self.proc.membership(pid)?;
-        if self.cgroups.is_none() {
-            self.cgroups = Some(self.proc.cgroups().unwrap_or_default());
-        }
-        let cgroup = self.cgroups.as_ref().and_then(|mounted| mounted.of(&membership));
-        let own = cgroup.and_then(|cgroup| cgroup.evicted().ok().flatten());
+        let mounted = self.cgroups.get_or_insert_with(|| self.proc.cgroups().unwrap_or_default());
+        let own = mounted.of(&membership).and_then(|cgroup| cgroup.evicted().ok().flatten());
         // A cgroup may have been removed, and the process moved.
         Ok(own.or_else(|| self.proc.evicted().ok().flatten()))
     }

@@ -75,7 +75,7 @@ const EINTR: i32 = 4;
 /// How accessed bits are cleared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClearBy {
-    /// `MADV_COLD`, and `clear_refs` where that is refused.
+    /// `MADV_COLD`, and `clear_refs` where that is refused, or would make pages in use leave for swap.
     #[default]
     Auto,
     /// `MADV_COLD` only: what it cannot clear stays unmeasured, and no page fault of the target ever waits.

@@ -4,7 +4,7 @@
 //! taken for its own shortage only. Neither counts what left by `process_madvise(MADV_PAGEOUT)`, but refaults of that are counted.
 
 use super::memcg::keyed;
-use super::{Cgroup, CgroupKind, Error, Proc, Result};
+use super::{Cgroup, Proc, Result};
 
 /// Counts since the cgroup was made, or since boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,10 +18,7 @@ pub struct Evicted {
 impl Cgroup {
     /// Of this cgroup, with all descendants; `None` where it does not count them (v1, no memory controller, Linux before 5.9).
     pub fn evicted(&self) -> Result<Option<Evicted>> {
-        if self.kind != CgroupKind::Unified {
-            return Ok(None);
-        }
-        let Some((path, text)) = self.text("memory.stat")? else { return Ok(None) };
+        let Some((path, text)) = self.unified_stat()? else { return Ok(None) };
         let value = |key| keyed(&path, &text, key);
         let counts = value("pgsteal")?.zip(value("workingset_refault_anon")?);
         Ok(counts.map(|(stolen_pages, refaulted_anon_pages)| Evicted { stolen_pages, refaulted_anon_pages }))
@@ -31,8 +28,7 @@ impl Cgroup {
 impl Proc {
     /// Of the whole machine; `None` where it does not count them.
     pub fn evicted(&self) -> Result<Option<Evicted>> {
-        let path = self.root().join("vmstat");
-        let text = std::fs::read_to_string(&path).map_err(|e| Error::from_io(&path, e))?;
+        let (path, text) = self.vmstat()?;
         let value = |key| keyed(&path, &text, key);
         let stolen = value("pgsteal_kswapd")?.zip(value("pgsteal_direct")?).map(|(behind, direct)| behind + direct);
         let counts = stolen.zip(value("workingset_refault_anon")?);
@@ -42,6 +38,7 @@ impl Proc {
 
 #[cfg(test)]
 mod tests {
+    use super::super::CgroupKind;
     use super::*;
     use std::fs;
     use tempfile::TempDir;

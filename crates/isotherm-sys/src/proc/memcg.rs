@@ -157,6 +157,11 @@ impl Cgroup {
         })
     }
 
+    /// Its `memory.stat`, and the path of that; `None` if it is a v1 cgroup, whose file has other lines, or has none.
+    pub(super) fn unified_stat(&self) -> Result<Option<(PathBuf, String)>> {
+        if self.kind == CgroupKind::Unified { self.text("memory.stat") } else { Ok(None) }
+    }
+
     /// How often it has hit its limits.
     pub fn memory_events(&self) -> Result<MemoryEvents> {
         if self.kind == CgroupKind::MemoryV1 {

@@ -44,6 +44,7 @@ pub use stat::{Identity, Stat, Status};
 
 use error::Unexpected;
 use isotherm_units::Bytes;
+use memcg::keyed;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -58,8 +59,15 @@ impl Proc {
     /// Page table entries that NUMA balancing has made inaccessible, to find accesses by hint faults. Counts all
     /// processes. `None` where the kernel has no NUMA balancing.
     pub fn numa_updates(&self) -> Option<u64> {
-        let text = std::fs::read_to_string(self.root().join("vmstat")).ok()?;
-        text.lines().find_map(|line| line.strip_prefix("numa_pte_updates "))?.trim().parse().ok()
+        let (path, text) = self.vmstat().ok()?;
+        keyed(&path, &text, "numa_pte_updates").ok()?
+    }
+
+    /// Counts of the machine, and the path of their file: lines `key number`.
+    fn vmstat(&self) -> Result<(PathBuf, String)> {
+        let path = self.root().join("vmstat");
+        let text = fs::read_to_string(&path).map_err(|e| Error::from_io(&path, e))?;
+        Ok((path, text))
     }
 
     /// How often NUMA balancing has scanned all of a process's memory, whether it changed anything or not. `None` where

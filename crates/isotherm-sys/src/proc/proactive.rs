@@ -4,7 +4,7 @@
 //! it understands that from Linux 6.11 on. How much has left is never believed: [`Cgroup::reclaim_counts`] is read before and after.
 
 use super::memcg::keyed;
-use super::{Cgroup, CgroupKind, Error, Result};
+use super::{Cgroup, Error, Result};
 use isotherm_units::Bytes;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -29,10 +29,7 @@ pub struct ReclaimCounts {
 impl Cgroup {
     /// What has left and come back so far; `None` where the cgroup does not report it (v1, the root, no memory controller).
     pub fn reclaim_counts(&self) -> Result<Option<ReclaimCounts>> {
-        if self.kind != CgroupKind::Unified {
-            return Ok(None);
-        }
-        let Some((path, text)) = self.text("memory.stat")? else { return Ok(None) };
+        let Some((path, text)) = self.unified_stat()? else { return Ok(None) };
         let value = |key| keyed(&path, &text, key);
         let known = |key| value(key).map(Option::unwrap_or_default);
         let (Some(stolen_pages), Some(refaulted_file_pages)) = (value("pgsteal")?, value("workingset_refault_file")?)
@@ -73,6 +70,7 @@ impl Cgroup {
 
 #[cfg(test)]
 mod tests {
+    use super::super::CgroupKind;
     use super::*;
     use std::fs;
     use tempfile::TempDir;
