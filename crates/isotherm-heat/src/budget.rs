@@ -35,9 +35,9 @@ impl Bucket {
         Bucket { share, credit_ns, tokens_ns: credit_ns, filled_at: now, over_ns: 0.0 }
     }
 
-    /// The same, empty at `now`, and filled at one rate whatever is spent.
+    /// The same, empty at `now`.
     fn empty(percent: f64, credit_s: f64, now: Ns) -> Bucket {
-        Bucket { tokens_ns: 0.0, over_ns: f64::NEG_INFINITY, ..Bucket::new(percent, credit_s, now) }
+        Bucket { tokens_ns: 0.0, ..Bucket::new(percent, credit_s, now) }
     }
 
     /// Whether it limits anything.
@@ -47,12 +47,21 @@ impl Bucket {
 
     /// Fills the bucket up to `now` and returns what there is to spend. Negative if more was spent than allowed.
     pub fn available_ns(&mut self, now: Ns) -> f64 {
-        let passed = now.saturating_sub(self.filled_at) as f64;
+        self.filled(now, self.rate())
+    }
+
+    /// Fills the bucket up to `now` at this part of its rate, and returns what there is to spend.
+    fn filled(&mut self, now: Ns, rate: f64) -> f64 {
+        let passed = now.saturating_sub(self.filled_at) as f64 * self.share;
         self.filled_at = self.filled_at.max(now);
-        let rate = if self.over_ns > 0.0 { self.share * PAY_BACK } else { self.share };
-        self.over_ns -= passed * self.share;
+        self.over_ns -= passed;
         self.tokens_ns = (self.tokens_ns + passed * rate).min(self.credit_ns);
         if self.is_limited() { self.tokens_ns } else { f64::INFINITY }
+    }
+
+    /// The part of its share at which it fills: less than 1 while more was spent on average than allowed.
+    fn rate(&self) -> f64 {
+        if self.over_ns > 0.0 { PAY_BACK } else { 1.0 }
     }
 
     /// Notes `ns` as spent.
@@ -97,6 +106,8 @@ impl Class {
 pub struct Shares {
     all: Bucket,
     own: [Bucket; 3],
+    /// Shares fill no faster than the whole while that pays back.
+    pay_back: bool,
 }
 
 /// Seconds' worth of its share that a class may save up.
@@ -107,12 +118,19 @@ impl Shares {
     /// the classes in their order.
     pub fn new(percent: f64, credit_s: f64, shares: [f64; 3], now: Ns) -> Shares {
         let own = shares.map(|share| Bucket::empty(percent * share, OWN_CREDIT_S, now));
-        Shares { all: Bucket::new(percent, credit_s, now), own }
+        Shares { all: Bucket::new(percent, credit_s, now), own, pay_back: false }
+    }
+
+    /// The same for a budget from which more is spent than what the classes plan. Their shares, too, fill at three quarters of their rate
+    /// until what was overspent is paid back: what else is spent leaves no room for that.
+    #[must_use]
+    pub fn paying_back_together(self) -> Shares {
+        Shares { pay_back: true, ..self }
     }
 
     /// What a class may spend at `now`, if `reserved_ns` are spent already that will be noted later.
     pub fn available_ns(&mut self, class: Class, now: Ns, reserved_ns: f64) -> f64 {
-        (self.all.available_ns(now) - reserved_ns).max(self.own[class as usize].available_ns(now))
+        (self.all.available_ns(now) - reserved_ns).max(self.own_ns(class, now))
     }
 
     /// Notes that a class is about to spend `ns`. From the whole, they are spent by [`Shares::spend`].
@@ -138,7 +156,8 @@ impl Shares {
 
     /// What is left of the share of a class at `now`.
     pub fn own_ns(&mut self, class: Class, now: Ns) -> f64 {
-        self.own[class as usize].available_ns(now)
+        let rate = if self.pay_back { self.rate(now) } else { 1.0 };
+        self.own[class as usize].filled(now, rate)
     }
 
     /// The most that a class can save up of its share.
@@ -149,6 +168,12 @@ impl Shares {
     /// The share of one core that the whole grants.
     pub fn share(&self) -> f64 {
         self.all.share()
+    }
+
+    /// The part of the share that may be planned with at `now`: less than 1 while more was spent on average than granted.
+    pub fn rate(&mut self, now: Ns) -> f64 {
+        self.all.available_ns(now);
+        self.all.rate()
     }
 
     /// How many times the credit was overspent at `now`. 0 while anything is left.
@@ -179,6 +204,18 @@ mod tests {
         assert_eq!(Class::ALL.map(|class| of(&mut shares, class, 5 * S).round()), [5e6, 7.5e6, 2.5e6]);
         assert!((shares.overdraft(5 * S) - 2.625).abs() < 0.01, "{}", shares.overdraft(5 * S));
         assert_eq!(shares.overdraft(100 * S), 0.0);
+    }
+
+    #[test]
+    fn shares_that_pay_back_together_fill_no_faster_than_the_whole() {
+        let mut shares = Shares::new(1.0, 10.0, [0.2, 0.3, 0.1], 0).paying_back_together();
+        shares.spend(100e6);
+        assert_eq!(Class::ALL.map(|class| shares.own_ns(class, S).round()), [1.5e6, 2.25e6, 0.75e6]);
+        // The 100 ms are earned after ten seconds, and nothing was spent since.
+        assert_eq!((shares.rate(9 * S), shares.rate(11 * S)), (0.75, 1.0));
+        assert_eq!(shares.own_ns(Class::First, 11 * S), 7.5e6, "full");
+        shares.plan(Class::First, 7e6);
+        assert_eq!(shares.own_ns(Class::First, 12 * S).round(), 3.5e6, "0.5 ms were left, and 3 were earned");
     }
 
     #[test]

@@ -2,12 +2,14 @@
 //!
 //! Time and CPU time are arguments: the caller reads the clock. These are the rules:
 //!
-//! - Everything is charged to one budget of `--max-cpu`: opening the source, listing, reads, clears and snapshots. What
-//!   was overspent is paid back before more is done.
+//! - Everything is charged to one budget of `--max-cpu`: opening the source, listing, reads, clears, snapshots, what a command does with
+//!   these, and waking up. What was overspent is paid back before more is done.
 //! - Clears of each class (unexpected accesses, first checks, routine checks) have a share of it even then, so that none
-//!   of them starves because of the others. It is a share of what listing and snapshots leave.
+//!   of them starves because of the others. It is a share of what bookkeeping leaves: all that is no check and no scan.
 //! - Background scans and listings are stretched until they take no more than their share. On a busy machine everything
 //!   takes more CPU time, and less is done.
+//! - While more was spent on average than granted, the first credit included, checks and scans are planned with three quarters of
+//!   the budget. With a whole one they would take what bookkeeping leaves, and nothing would be paid back.
 //! - The cost of opening the source beyond a part of the first credit is paid back with half of the budget. Opening may
 //!   take ten times as long with cold caches, and that must not delay the first picture.
 
@@ -28,7 +30,7 @@ const SAVED_UP_S: f64 = 0.8;
 const RANDOM_SHARE: f64 = 0.5;
 /// Reads that follow a clear. Their cost is a part of a check, and is charged to its class in advance.
 const READS_OF_A_CHECK: f64 = 8.0;
-/// Listing and snapshots lessen what checks and reads have by this part at most, whatever they take.
+/// Bookkeeping lessens what checks and reads have by this part at most, whatever it takes.
 const MAX_WITHHELD: f64 = 0.75;
 /// The share for listing processes and mappings.
 const LISTING_SHARE: f64 = 0.15;
@@ -42,7 +44,7 @@ const SCAN_SHARE_AT_FIRST: f64 = 0.1;
 const UNCHECKED_THRESHOLD: usize = 20;
 const MIN_SCAN_PERIOD: Ns = 1_000_000_000;
 const MAX_SCAN_PERIOD: Ns = 60_000_000_000;
-/// The time over which the cost of listing and snapshots is averaged.
+/// The time over which the cost of bookkeeping is averaged.
 const BOOKED_LATELY: Ns = 10_000_000_000;
 /// The assumed cost of reading a huge range and of clearing one, before they were measured.
 const FIRST_READ_NS: f64 = 1_500.0;
@@ -73,6 +75,7 @@ pub(crate) struct CpuBudget {
     opening_debt_ns: f64,
     paid_at: Ns,
     bookkeeping_ns: Ns,
+    waking_ns: Ns,
     booked_since: Ns,
     /// In a read of a check, which is short.
     read_ns_per_pmd: f64,
@@ -85,7 +88,7 @@ impl CpuBudget {
     /// A budget of `max_cpu_pct` percent of a core. All that the thread has used since `from` is charged to it; `cpu`
     /// is what it has used by `now`.
     pub fn new(max_cpu_pct: f64, (from, cpu): (Ns, Ns), now: Ns) -> CpuBudget {
-        let mut shares = Shares::new(max_cpu_pct, CREDIT_S, SHARES, now);
+        let mut shares = Shares::new(max_cpu_pct, CREDIT_S, SHARES, now).paying_back_together();
         let opening = cpu.saturating_sub(from) as f64;
         let at_once = opening.min(shares.share() * OPENING_CREDIT_S * 1e9);
         shares.spend(at_once);
@@ -98,6 +101,7 @@ impl CpuBudget {
             opening_debt_ns: opening - at_once,
             paid_at: now,
             bookkeeping_ns: 0,
+            waking_ns: 0,
             booked_since: now,
             read_ns_per_pmd: FIRST_READ_NS,
             scan_ns_per_pmd: FIRST_READ_NS,
@@ -122,13 +126,26 @@ impl CpuBudget {
         cpu
     }
 
-    /// Charges CPU time of listing and snapshots to the budget, and records it as such.
+    /// Charges CPU time of listing, and of snapshots and what is done with them, to the budget, and records it as such.
     pub fn charge_bookkeeping(&mut self, cpu: Ns, now: Ns) {
         let before = self.seen;
         let took = self.charge(cpu).saturating_sub(before);
         self.bookkeeping_ns += took;
-        // Of what is left, that is: otherwise shares, scans and snapshots could be more than the whole. A quarter is always left.
-        let counted = took as f64 * (MAX_WITHHELD / self.bookkeeping_share(now)).min(1.0);
+        self.withhold(took, now);
+    }
+
+    /// The same of waiting and waking up.
+    pub fn charge_waking(&mut self, cpu: Ns, now: Ns) {
+        let before = self.seen;
+        let took = self.charge(cpu).saturating_sub(before);
+        self.waking_ns += took;
+        self.withhold(took, now);
+    }
+
+    /// Takes the parts of the classes from their shares: these are of what is left.
+    fn withhold(&mut self, took: Ns, now: Ns) {
+        // Otherwise shares, scans and snapshots could be more than the whole. A quarter is always left.
+        let counted = took as f64 * (MAX_WITHHELD * self.shares.rate(now) / self.withheld_share(now)).min(1.0);
         for (class, share) in Class::ALL.into_iter().zip(SHARES) {
             self.shares.plan(class, counted * share);
         }
@@ -136,14 +153,30 @@ impl CpuBudget {
         let lately = now.saturating_sub(self.booked_since);
         if lately > BOOKED_LATELY {
             self.bookkeeping_ns /= 2;
+            self.waking_ns /= 2;
             self.booked_since += lately / 2;
         }
     }
 
-    /// The recent share of the budget that went into listing mappings and making snapshots.
+    /// The recent share of the budget that went into listing mappings, and into snapshots and what is done with them.
     pub fn bookkeeping_share(&self, now: Ns) -> f64 {
+        self.share_of(self.bookkeeping_ns, now)
+    }
+
+    /// The recent share of the budget that went into neither checks nor scans.
+    fn withheld_share(&self, now: Ns) -> f64 {
+        self.share_of(self.bookkeeping_ns + self.waking_ns, now)
+    }
+
+    fn share_of(&self, spent: Ns, now: Ns) -> f64 {
         let granted = now.saturating_sub(self.booked_since).max(BOOKED_LATELY / 4) as f64 * self.shares.share();
-        self.bookkeeping_ns as f64 / granted
+        spent as f64 / granted
+    }
+
+    /// The part of a core that is left for checks and scans, at the rate at which the budget fills: a quarter of it at least.
+    fn left(&mut self, now: Ns) -> f64 {
+        let rate = self.shares.rate(now);
+        self.shares.share() * (rate - self.withheld_share(now).min(MAX_WITHHELD * rate))
     }
 
     /// Charges a part of the opening cost to the budget, as much as the time since the last call allows.
@@ -220,9 +253,9 @@ impl CpuBudget {
     }
 
     /// The shortest interval in which one huge range of each of `regions` can be checked, if that may take [`RANDOM_SHARE`] of
-    /// what is not spent on listing and snapshots.
-    pub fn affordable_interval_ns(&self, regions: usize, now: Ns) -> Ns {
-        let share = self.shares.share() * RANDOM_SHARE * (1.0 - self.bookkeeping_share(now).min(MAX_WITHHELD));
+    /// what bookkeeping leaves.
+    pub fn affordable_interval_ns(&mut self, regions: usize, now: Ns) -> Ns {
+        let share = self.left(now) * RANDOM_SHARE;
         let ns = regions as f64 * (self.clear_ns_per_pmd + self.reads_of_a_check_ns()) / share.max(1e-6);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; a cast saturates")]
         let interval = ns as Ns;
@@ -243,8 +276,7 @@ impl CpuBudget {
     /// The time in which all `pmds` can be read once.
     pub fn scan_period_ns(&mut self, pmds: usize, now: Ns) -> Ns {
         let for_reads = if self.first_wait { SCAN_SHARE_AT_FIRST } else { SCAN_SHARE };
-        // CPU time for listing and snapshots is not available for reads.
-        let share = self.shares.share() * for_reads * (1.0 - self.bookkeeping_share(now).min(MAX_WITHHELD));
+        let share = self.left(now) * for_reads;
         let ns = pmds as f64 * self.scan_ns_per_pmd / share.max(1e-6) * (1.0 + self.shares.overdraft(now));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a minute")]
         let scan_period = ns.clamp(MIN_SCAN_PERIOD as f64, MAX_SCAN_PERIOD as f64) as Ns;
@@ -307,31 +339,30 @@ mod tests {
         assert_eq!(quota(&mut budget, 0), ClearQuota::each(3428), "nearly all was checked");
         budget.charge(S);
         assert_eq!(quota(&mut budget, 0), ClearQuota::default(), "nothing is left, and nothing was earned yet");
-        // Of 10 ms a second: 1.5, 3 and 0.5 ms, at 35 us. Half of what 2.5 s make is waited for.
+        // Of 7.5 ms a second, three quarters of the budget: 1.125, 2.25 and 0.375 ms, at 35 us. Half of what 2.5 s of a whole one make is
+        // waited for.
         assert_eq!(quota(&mut budget, S), ClearQuota::default());
-        assert_eq!(quota(&mut budget, 2 * S), ClearQuota { urgent: 85, first: 171, routine: 28 });
+        assert_eq!(quota(&mut budget, 2 * S), ClearQuota { urgent: 64, first: 128, routine: 21 });
         // Each with eight reads of 1.5 us: the check costs 47.
         budget.cleared([0, 30, 0], 30 * 35_000);
-        assert_eq!(budget.quota(2 * S), ClearQuota { urgent: 85, first: 131, routine: 28 });
+        assert_eq!(budget.quota(2 * S), ClearQuota { urgent: 64, first: 88, routine: 21 });
         budget.cleared([0, 142, 0], 142 * 35_000);
-        assert_eq!(quota(&mut budget, 2 * S), ClearQuota { urgent: 85, first: 0, routine: 28 });
+        assert_eq!(quota(&mut budget, 2 * S), ClearQuota { urgent: 64, first: 0, routine: 21 });
     }
 
     #[test]
-    fn shares_are_of_what_listing_and_snapshots_leave() {
+    fn shares_are_of_what_bookkeeping_leaves() {
         let mut budget = CpuBudget::new(1.0, (0, 0), 0);
         budget.note_unchecked(1, 0);
         budget.charge(S);
-        // Of 30 ms in three seconds, snapshots take a third.
-        budget.charge_bookkeeping(S + 10 * MS, 3 * S);
-        assert_eq!(
-            quota(&mut budget, 3 * S),
-            ClearQuota { urgent: 85, first: 171, routine: 28 },
-            "not 107, 214 and 35"
-        );
+        // Of 30 ms in four seconds, three quarters of the budget, snapshots and waking up take half. Not 128, 257 and 42.
+        budget.charge_bookkeeping(S + 10 * MS, 4 * S);
+        budget.charge_waking(S + 15 * MS, 4 * S);
+        assert_eq!(quota(&mut budget, 4 * S), ClearQuota { urgent: 64, first: 128, routine: 21 });
+        assert_eq!(budget.bookkeeping_share(4 * S), 0.25, "which only fewer snapshots would lessen");
         // However much they take, some is left: nothing would be checked again otherwise.
-        let mut cpu = S + 10 * MS;
-        for second in 4..40 {
+        let mut cpu = S + 15 * MS;
+        for second in 5..40 {
             cpu += 30 * MS;
             budget.charge_bookkeeping(cpu, second * S);
         }
@@ -381,7 +412,7 @@ mod tests {
         // Half of the budget for 2.5 s.
         budget.charge_bookkeeping(12_500_000, 2500 * MS);
         assert_eq!(budget.affordable_interval_ns(100, 2500 * MS), 1880 * MS);
-        let unlimited = CpuBudget::new(1000.0, (0, 0), 0);
+        let mut unlimited = CpuBudget::new(1000.0, (0, 0), 0);
         assert!(unlimited.affordable_interval_ns(1000, 0) < 10 * MS);
     }
 
@@ -413,9 +444,9 @@ mod tests {
         budget.charge_bookkeeping(12_500_000, 2500 * MS);
         assert_eq!(budget.bookkeeping_share(2500 * MS), 0.5);
         assert_eq!(budget.scan_period_ns(10_000, 2500 * MS), 7500 * MS);
-        // 240 ms more, of the 120 that there are at most.
+        // 240 ms more, of the 120 that there are at most. A quarter of the budget is left, as three quarters can be planned with.
         budget.charge(252_500_000);
-        assert_eq!(budget.scan_period_ns(10_000, 2500 * MS), 15 * S, "and by a debt of one credit");
+        assert_eq!(budget.scan_period_ns(10_000, 2500 * MS), 30 * S, "and by a debt of one credit");
         assert_eq!(budget.first_checks_in(300 * S), 60_000);
     }
 

@@ -110,8 +110,8 @@ impl Follower {
                 known.keys().copied().collect()
             }
             Of::Pids { named, known, children: true } => {
-                let family = self.proc.family()?;
-                follow(known, named, &family);
+                let ours: Vec<u32> = known.keys().copied().collect();
+                follow(known, named, &self.proc.family_of(&ours)?);
                 known.keys().copied().collect()
             }
             Of::Source(pids) => pids.iter().copied().collect(),
@@ -201,7 +201,8 @@ mod tests {
 
     /// Makes a process in a made-up `/proc`, or puts another in its place.
     fn process(root: &Path, pid: u32, parent: u32, start_ticks: u64) {
-        fs::create_dir_all(root.join(pid.to_string())).unwrap();
+        // A kernel that does not list children.
+        fs::create_dir_all(root.join(format!("{pid}/task/{pid}"))).unwrap();
         let zeros = "0 ".repeat(40);
         let stat = format!("{pid} (x) S {parent} {}{start_ticks} {zeros}\n", "0 ".repeat(17));
         fs::write(root.join(pid.to_string()).join("stat"), stat).unwrap();

@@ -238,6 +238,10 @@ impl<C: Clock> Monitor<C> {
     ///
     /// Fails if a process that was named cannot be watched at all, or if the source itself fails.
     pub fn watch(&mut self, until: Ns, stop: &AtomicBool) -> Result<(), Error> {
+        if self.ever_watched {
+            // What the caller has done with the last snapshot: a file, a picture.
+            self.charge_bookkeeping();
+        }
         loop {
             let now = self.clock.now();
             if now >= until || stop.load(Ordering::Relaxed) {
@@ -261,18 +265,20 @@ impl<C: Clock> Monitor<C> {
                 let took = self.clock.now().saturating_sub(now);
                 self.next_shared = now + SHARED_TICK.max(took * SHARED_SHARE);
             }
+            self.charge_cpu();
             self.clock.sleep_until(self.next_event().min(until).min(self.clock.now() + LONGEST_SLEEP));
+            self.cpu.charge_waking(self.clock.cpu(), self.clock.now());
         }
     }
 
-    /// The recent share of the CPU budget that went into listing mappings and making snapshots. Above a half, snapshots
-    /// should be made less often.
+    /// The recent share of the CPU budget that went into listing mappings, and into snapshots and what was done with them between two
+    /// calls of [`Monitor::watch`]. Above a half, snapshots should be made less often.
     pub fn bookkeeping_share(&self) -> f64 {
         self.cpu.bookkeeping_share(self.clock.now())
     }
 
-    /// Charges the CPU time used since the last charge as bookkeeping: what a caller does with a snapshot on this thread in each window.
-    pub fn charge_bookkeeping(&mut self) {
+    /// Charges the CPU time used since the last charge as bookkeeping.
+    fn charge_bookkeeping(&mut self) {
         self.cpu.charge_bookkeeping(self.clock.cpu(), self.clock.now());
     }
 

@@ -79,7 +79,6 @@ impl Publisher {
             return;
         }
         let sent = self.send(monitor, snapshot, status);
-        monitor.charge_bookkeeping();
         if let Err(error) = sent.context("send a snapshot")
             && !std::mem::replace(&mut self.has_failed, true)
         {

@@ -9,6 +9,8 @@ use std::rc::Rc;
 pub struct Costing {
     pub time: VirtualClock,
     pub cpu: Rc<Cell<Ns>>,
+    /// What going to sleep and waking up takes.
+    pub wake: Ns,
 }
 
 impl Costing {
@@ -30,5 +32,6 @@ impl Clock for Costing {
 
     fn sleep_until(&self, at: Ns) {
         self.time.sleep_until(at);
+        self.spend(self.wake);
     }
 }

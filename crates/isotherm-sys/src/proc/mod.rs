@@ -165,19 +165,6 @@ impl Proc {
         Cgroups::parse(&self.read(&path)?).map_err(|(line, e)| e.at(&path, line))
     }
 
-    /// Every process with its parent, read once. Processes that end meanwhile are skipped.
-    pub fn family(&self) -> Result<Family> {
-        let mut family = Family::default();
-        for pid in self.pids()? {
-            match self.stat(pid) {
-                Ok(stat) => family.add(stat.identity(), stat.ppid),
-                Err(e) if e.is_gone() => {}
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(family)
-    }
-
     /// The threads of a process, in order of their ids; the main thread, whose id is the pid, is listed until the last ends.
     pub fn threads(&self, pid: u32) -> Result<Vec<u32>> {
         numbered(&self.path(pid, "task"))
@@ -199,33 +186,6 @@ impl Proc {
         // Time on CPUs, time spent waiting for one, and the number of timeslices.
         let turns: u64 = text.split_ascii_whitespace().nth(2)?.parse().ok()?;
         Some(turns > 0)
-    }
-
-    /// The direct children of a process, in order of pid, zombies included.
-    ///
-    /// Reads `/proc/PID/task/TID/children` once per thread, since a child belongs to the thread that created it. On
-    /// kernels without that file (`CONFIG_PROC_CHILDREN`) it reads all processes instead. A child that is created or
-    /// ends meanwhile may be missed, and one that ends may hide another: read again before relying on the result.
-    pub fn children(&self, pid: u32) -> Result<Vec<u32>> {
-        let mut children = Vec::new();
-        for thread in self.threads(pid)? {
-            let path = self.path(pid, &format!("task/{thread}/children"));
-            match self.read(&path) {
-                Ok(text) => parse_pids(&text, &mut children).map_err(|e| e.at(&path, 1))?,
-                // If the main thread has no such file, the kernel lacks it or the process has ended.
-                Err(e) if e.is_gone() && thread == pid => {
-                    self.stat(pid)?;
-                    return Ok(self.family()?.children(pid).to_vec());
-                }
-                // The thread has ended since. Its children belong to another thread now.
-                Err(e) if e.is_gone() => {}
-                Err(e) => return Err(e),
-            }
-        }
-        children.sort_unstable();
-        // A child that changes threads during the read appears twice.
-        children.dedup();
-        Ok(children)
     }
 }
 

@@ -319,6 +319,41 @@ fn children_are_found_without_a_file_that_lists_them() {
 }
 
 #[test]
+fn a_family_is_found_without_reading_other_processes() {
+    // 11 has got the pid of a child of 10 since 10 was read. 40 belongs to nobody here, and reading it fails.
+    let mut fake = FakeProc::new().file("40/stat", "x").file("self/stat", "").file("uptime", "");
+    for (pid, ppid, children) in [(10, 1, "11 12 15 "), (11, 1, "40 "), (12, 10, "13 "), (13, 12, "10 "), (20, 1, "")] {
+        fake = fake.file(&format!("{pid}/stat"), stat_line(pid, "x", 'S', ppid, 0));
+        fake = fake.file(&format!("{pid}/task/{pid}/children"), children);
+    }
+    let proc = fake.proc();
+    assert!(proc.family().is_err());
+    let family = proc.family_of(&[10, 20, 30]).unwrap();
+    assert_eq!(family.with_descendants(&[10, 20]), [10, 12, 13, 20]);
+    assert_eq!(family.identity(30), None);
+    assert_eq!(family.identity(11), None);
+    // Who is known to be ours stays so, whoever the parent is.
+    assert!(proc.family_of(&[10, 11]).is_err(), "40 is read as a child of 11");
+}
+
+#[test]
+fn all_processes_are_read_where_children_are_not_listed_or_threads_are_many() {
+    let mut fake = FakeProc::new().file("self/stat", "").file("uptime", "");
+    for (pid, ppid) in [(1, 0), (10, 1), (11, 10), (20, 1)] {
+        fake = fake
+            .file(&format!("{pid}/stat"), stat_line(pid, "x", 'S', ppid, 0))
+            .file(&format!("{pid}/task/{pid}/comm"), "x");
+    }
+    let family = fake.proc().family_of(&[10]).unwrap();
+    assert_eq!(family.with_descendants(&[10]), [10, 11]);
+    assert!(family.identity(20).is_some());
+    // The list of 10 is not read, as it has more threads than there are processes: it would lack 11.
+    let many = stat_line(10, "x", 'S', 1, 0).replace(" 20 0 3 0 4711", " 20 0 65 0 4711");
+    let fake = fake.file("10/stat", many).file("10/task/10/children", "");
+    assert_eq!(fake.proc().family_of(&[10]).unwrap().with_descendants(&[10]), [10, 11]);
+}
+
+#[test]
 fn an_image_that_is_hidden_or_not_there_yet_is_none() {
     let hidden = stat_line(7, "x", 'S', 1, 0).replace("4194304 4198400 140730", "1 1 0");
     assert_eq!(stat::Stat::parse(hidden.as_bytes()).unwrap().image(), None);
@@ -350,6 +385,7 @@ fn our_own_child_is_listed_by_either_way() {
     let (proc, me) = (Proc::default(), std::process::id());
     assert!(proc.children(me).unwrap().contains(&child.0.id()));
     assert!(proc.family().unwrap().children(me).contains(&child.0.id()));
+    assert!(proc.family_of(&[me]).unwrap().children(me).contains(&child.0.id()));
     assert!(proc.threads(me).unwrap().contains(&me));
     assert_eq!(proc.children(child.0.id()).unwrap(), []);
 }

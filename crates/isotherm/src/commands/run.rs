@@ -449,7 +449,6 @@ impl Feeder<'_> {
             publisher.publish(monitor, snapshot, Some(&status));
         }
         self.recorder.push(snapshot);
-        monitor.charge_bookkeeping();
     }
 
     /// Processes that are alive. Where a quota is for many, each is the first now and then: not in steady turns, or the same one would be it whenever
