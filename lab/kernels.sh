@@ -54,6 +54,9 @@ fetch() { # fetch NAME: leaves its files in $store/NAME
     rm -rf "$part"
 }
 
+# The parts of a bench boot side by side, and each wants the same packages the first time.
+exec {lock}>"$store/lock"
+flock "$lock"
 fetch busybox
 for version in "$@"; do
     [[ $version =~ ^[0-9]+\.[0-9]+(-disk)?$ ]] || fail "$version is no kernel version like 6.12"
