@@ -61,6 +61,9 @@ pub const FIRST_READ: Ns = 10_000_000;
 pub const HORIZON: Ns = 10_000_000_000;
 /// A huge range whose next read is this far away, or farther, is packed until then.
 const PACKED_FROM: Ns = 32 * FIRST_READ;
+/// One in which a read has found accesses is packed only if the next read is this far away: that will find some too, and packing and
+/// unpacking take as long as the read itself. Background scans are so near where the target has a few GiB.
+const PACKED_FROM_IF_ACCESSED: Ns = 256 * FIRST_READ;
 /// Doublings of [`FIRST_READ`] to the first read of memory that is assumed to be idle.
 const IDLE_STEP: u8 = 6;
 /// More huge ranges of a large target than this wait for their first check.
@@ -377,11 +380,12 @@ impl Target {
         if has_turned_hot {
             self.read_around(now, pmd);
         }
-        self.plan_read(now, pmd);
+        let packed_from = if found.retouched > 0 { PACKED_FROM_IF_ACCESSED } else { PACKED_FROM };
+        self.plan_read(now, pmd, packed_from);
     }
 
-    /// Plans the next read, and a clear if there is something to learn again.
-    fn plan_read(&mut self, now: Ns, pmd: PmdNo) {
+    /// Plans the next read, and a clear if there is something to learn again. Packs the huge range if that read is `packed_from` away.
+    fn plan_read(&mut self, now: Ns, pmd: PmdNo, packed_from: Ns) {
         let scan_period = self.scan_period_ns;
         let is_hurried = self.is_hurried();
         // What a first check was expected to cost is a guess, and most of it comes at once or never.
@@ -410,7 +414,7 @@ impl Target {
             self.reserved -= u64::from(t.reserved());
             t.set_reserved(0);
         }
-        if distance >= PACKED_FROM {
+        if distance.min(scan_period) >= packed_from {
             entry.heat.pack();
         }
         let planned = t.next_read();
