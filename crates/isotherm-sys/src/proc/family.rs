@@ -4,8 +4,8 @@ use super::stat::Identity;
 use super::{Proc, Result, parse_pids};
 use std::collections::HashMap;
 
-/// With fewer threads than this, it is not looked up how many processes there are.
-const MANY_THREADS: u64 = 64;
+/// With fewer files to read than this, it is not looked up how many processes there are.
+const MANY_FILES: u64 = 64;
 
 impl Proc {
     /// Every process with its parent, read once. Processes that end meanwhile are skipped.
@@ -26,14 +26,14 @@ impl Proc {
     }
 
     /// `roots` that exist, and all that descend from them, each with its parent. It may hold others too: where the kernel does not list
-    /// children (`CONFIG_PROC_CHILDREN`), or `roots` have more threads than there are processes, all processes are read.
+    /// children (`CONFIG_PROC_CHILDREN`), or it takes more files than there are processes, all processes are read.
     ///
     /// Otherwise it costs a small file for each thread, and one for each process, however many others there are. One of ours that loses its
     /// parent during the read may be missed, so what was found before should be among `roots`.
     pub fn family_of(&self, roots: &[u32]) -> Result<Family> {
         let mut family = Family::default();
         let mut todo: Vec<(u32, Option<u32>)> = roots.iter().map(|pid| (*pid, None)).collect();
-        let mut threads = 0;
+        let (mut files, mut all) = (2 * roots.len() as u64, None);
         while let Some((pid, parent)) = todo.pop() {
             if family.identity(pid).is_some() {
                 continue;
@@ -44,11 +44,14 @@ impl Proc {
                 Err(e) if !e.is_gone() => return Err(e),
                 _ => continue,
             };
-            threads += stat.num_threads;
-            if threads > MANY_THREADS {
-                let all = self.pids()?;
-                if threads > all.len() as u64 {
-                    return self.family_among(&all);
+            files += stat.num_threads + if parent.is_some() { 2 } else { 0 };
+            if files > MANY_FILES {
+                let all = match &all {
+                    Some(all) => all,
+                    None => all.insert(self.pids()?),
+                };
+                if files > all.len() as u64 {
+                    return self.family_among(all);
                 }
             }
             family.add(stat.identity(), stat.ppid);
