@@ -4,7 +4,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 BIN := target/release/isotherm
 
-BENCHES := bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-split bench-cold bench-cold-redis bench-advise bench-tier bench-redis bench-sampling bench-scale bench-sampled bench-events \
+BENCHES := bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-split bench-cold bench-cold-redis bench-advise bench-tier bench-redis bench-record bench-sampling bench-scale bench-sampled bench-events \
 	bench-faults bench-serve bench-frames bench-drain bench-conflict bench-herd bench-damon
 .PHONY: dist dist-check setup-dist setup-packages lint-kube image image-check manifests setup-kube setup-image
 .PHONY: help build build-serve build-ship build-kube bench-ship install demo test lint lint-code lint-features docs benchmarks-page fmt fuzz soak loom miri faults soak-watch soak-serve lab lab-quick lab-packages lab-image lab-programs lab-roots web test-web test-fleet lint-fleet fleet-demo fleet-model bench bench-fleet $(BENCHES) setup-build setup-test setup-faults setup-lint setup-docs setup-lab setup-web setup-fleet
@@ -53,6 +53,7 @@ help:
 	@echo "make bench-advise    a service with its memory limited to what was advised, and to less, in QEMU (about 20 minutes)"
 	@echo "make bench-tier      hot pages in fast memory: schemes that promote and demote, and NUMA balancing, in QEMU (about 15 minutes)"
 	@echo "make bench-redis     two Redis servers, one of them collapsed by hints (about 9 minutes, 13 GiB)"
+	@echo "make bench-record    a busy Redis recorded for a minute: CPU of the recorder, and what is unmeasured (about 8 minutes)"
 	@echo "make bench-sampling  random choice of a page in each of up to 200,000 regions, compared with a locked ChaCha20 (about 1 minute)"
 	@echo "make bench-scale     modelled hosts of up to 5 TB: DAMON's algorithm compared with ours (about 3 minutes)"
 	@echo "make bench-sampled   a process of 14 GiB: sampled, compared with whole (about 12 minutes)"
@@ -253,8 +254,8 @@ IN_LAB := bench-damon bench-cold bench-cold-redis bench-advise bench-tier
 $(filter-out $(IN_LAB),$(BENCHES)):
 	$(CARGO) run --release --locked -q -p isotherm-bench$(if $(features), --features $(features)) --bin $@
 
-bench-redis: setup-test
-bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-split bench-redis bench-sampling bench-scale bench-sampled bench-events bench-faults: build
+bench-redis bench-record: setup-test
+bench-first bench-busy bench-scan bench-accuracy bench-collapse bench-split bench-redis bench-record bench-sampling bench-scale bench-sampled bench-events bench-faults: build
 bench-serve: build build-serve
 bench-frames bench-drain bench-conflict bench-herd: setup-build
 features :=
