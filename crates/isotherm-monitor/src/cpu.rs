@@ -40,6 +40,9 @@ const MAX_LISTING_PERIOD: Ns = 12_000_000_000;
 /// then. With those above, it is more than an overspent budget earns: then scans are stretched.
 const SCAN_SHARE: f64 = 0.4;
 const SCAN_SHARE_AT_FIRST: f64 = 0.1;
+/// Scans are stretched by so many times the debt, in credits. A debt that grows on takes all of the scans: with 1, a third of them was left
+/// when the first minute was over, and 4% too much was spent.
+const STRETCH: f64 = 4.0;
 /// Everything counts as checked if at most one huge range in this many is unchecked.
 const UNCHECKED_THRESHOLD: usize = 20;
 const MIN_SCAN_PERIOD: Ns = 1_000_000_000;
@@ -277,7 +280,7 @@ impl CpuBudget {
     pub fn scan_period_ns(&mut self, pmds: usize, now: Ns) -> Ns {
         let for_reads = if self.first_wait { SCAN_SHARE_AT_FIRST } else { SCAN_SHARE };
         let share = self.left(now) * for_reads;
-        let ns = pmds as f64 * self.scan_ns_per_pmd / share.max(1e-6) * (1.0 + self.shares.overdraft(now));
+        let ns = pmds as f64 * self.scan_ns_per_pmd / share.max(1e-6) * (1.0 + STRETCH * self.shares.overdraft(now));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a minute")]
         let scan_period = ns.clamp(MIN_SCAN_PERIOD as f64, MAX_SCAN_PERIOD as f64) as Ns;
         scan_period
@@ -444,9 +447,9 @@ mod tests {
         budget.charge_bookkeeping(12_500_000, 2500 * MS);
         assert_eq!(budget.bookkeeping_share(2500 * MS), 0.5);
         assert_eq!(budget.scan_period_ns(10_000, 2500 * MS), 7500 * MS);
-        // 240 ms more, of the 120 that there are at most. A quarter of the budget is left, as three quarters can be planned with.
-        budget.charge(252_500_000);
-        assert_eq!(budget.scan_period_ns(10_000, 2500 * MS), 30 * S, "and by a debt of one credit");
+        // 150 ms more, of the 120 that there are at most. A quarter of the budget is left, as three quarters can be planned with.
+        budget.charge(162_500_000);
+        assert_eq!(budget.scan_period_ns(10_000, 2500 * MS), 30 * S, "and by a debt of a quarter of the credit");
         assert_eq!(budget.first_checks_in(300 * S), 60_000);
     }
 
