@@ -91,7 +91,7 @@ fn run(log: &mut Log, dir: &Path, trial: usize) -> Result<Ran> {
         ensure!(Proc::default().stat(client?.pid()).is_ok_and(|stat| stat.state != 'Z'), "redis-benchmark has ended");
     }
     let snapshots = Recording::open(&to)?.read_all()?;
-    let ran = Ran { process_cpu_pct, ..seen(&snapshots)? };
+    let ran = seen(&snapshots, process_cpu_pct)?;
     log.line(format!(
         "{:.0} MiB: {:.2}% of a core, {:.2}% by its own count; unmeasured {:.2}% after 10 s, at most {:.2}% from 30 s on",
         ran.resident_mib, ran.process_cpu_pct, ran.monitor_cpu_pct, ran.unmeasured_pct_10s, ran.unmeasured_pct_30s
@@ -145,8 +145,8 @@ fn cpu_ns(pid: u32) -> Result<f64> {
     })
 }
 
-/// What the snapshots show.
-fn seen(snapshots: &[Snapshot]) -> Result<Ran> {
+/// What the snapshots show, beside what the process took.
+fn seen(snapshots: &[Snapshot], process_cpu_pct: f64) -> Result<Ran> {
     let (first, last) = snapshots.first().zip(snapshots.last()).context("an empty recording")?;
     let since = |snapshot: &Snapshot| snapshot.end_unix_ns.saturating_sub(first.start_unix_ns);
     let pages = |snapshot: &Snapshot, of: fn(&Region) -> u64| {
@@ -154,21 +154,21 @@ fn seen(snapshots: &[Snapshot]) -> Result<Ran> {
     };
     let resident = |snapshot: &Snapshot| pages(snapshot, |region| region.resident_pages);
     let unmeasured = |snapshot: &Snapshot| resident(snapshot) - pages(snapshot, |region| region.measured_pages);
-    let (mut most, mut most_old) = (0.0_f64, 0.0_f64);
+    let (mut unmeasured_pct, mut unmeasured_old_pct) = (0.0_f64, 0.0_f64);
     for (index, snapshot) in snapshots.iter().enumerate().filter(|(_, snapshot)| since(snapshot) >= SETTLED_NS) {
         let before = snapshots[..index].iter().rev().find(|before| since(before) + YOUNG_NS <= since(snapshot));
         let grown = before.map_or(0.0, |before| (resident(snapshot) - resident(before)).max(0.0));
         let share = |pages: f64| 100.0 * pages / resident(snapshot);
-        most = most.max(share(unmeasured(snapshot)));
-        most_old = most_old.max(share((unmeasured(snapshot) - grown).max(0.0)));
+        unmeasured_pct = unmeasured_pct.max(share(unmeasured(snapshot)));
+        unmeasured_old_pct = unmeasured_old_pct.max(share((unmeasured(snapshot) - grown).max(0.0)));
     }
     let after_10s = snapshots.iter().find(|s| since(s) + 100_000_000 >= YOUNG_NS).context("no snapshot after 10 s")?;
     Ok(Ran {
-        process_cpu_pct: 0.0,
+        process_cpu_pct,
         monitor_cpu_pct: 100.0 * last.cost.monitor_cpu_ns as f64 / last.cost.elapsed_ns as f64,
         unmeasured_pct_10s: 100.0 * unmeasured(after_10s) / resident(after_10s),
-        unmeasured_pct_30s: most,
-        unmeasured_old_pct_30s: most_old,
+        unmeasured_pct_30s: unmeasured_pct,
+        unmeasured_old_pct_30s: unmeasured_old_pct,
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of pages")]
         resident_mib: Bytes(resident(last) as u64 * PAGE_SIZE).0 as f64 / f64::from(1 << 20),
     })

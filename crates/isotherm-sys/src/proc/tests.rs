@@ -332,7 +332,7 @@ fn a_family_is_found_without_reading_other_processes() {
     assert_eq!(family.with_descendants(&[10, 20]), [10, 12, 13, 20]);
     assert_eq!(family.identity(30), None);
     assert_eq!(family.identity(11), None);
-    // Who is known to be ours stays so, whoever the parent is.
+    // A process that is known to be ours stays so with any parent.
     assert!(proc.family_of(&[10, 11]).is_err(), "40 is read as a child of 11");
 }
 
