@@ -28,9 +28,20 @@ if [ "$status" -ne 0 ]; then
     failures "$log"
 fi
 
+# What each failed test said, once more: at the end, where it is found, also when only the end of the output is kept.
+said() {
+    grep -hE -A4 "^thread '.*panicked at" "$1" | cut -c1-1000 | head -n 60 || true
+}
+
 skipped=$(grep -hoE 'skipped: .*' "$log" | sort | uniq -c | sort -rn || true)
 count=$(grep -cE 'skipped: ' "$log" || true)
 echo
 echo "skipped tests: ${count:-0}"
 [ -z "$skipped" ] || echo "$skipped"
+if [ "$status" -ne 0 ]; then
+    echo
+    echo "failed tests: $(grep -cE '^test .*FAILED' "$log" || true)"
+    grep -hE '^test .*FAILED' "$log" || true
+    said "$log"
+fi
 exit "$status"
