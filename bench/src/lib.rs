@@ -9,6 +9,7 @@
 
 pub mod adaptive;
 pub mod collapsing;
+pub mod cpu;
 pub mod daemon;
 pub mod first;
 pub mod memory;
@@ -17,6 +18,7 @@ mod options;
 #[allow(unsafe_code, reason = "system calls that no library here wraps")]
 pub mod own_thread;
 pub mod page;
+pub mod program;
 pub mod reading;
 pub mod regions;
 pub mod serving;

@@ -10,19 +10,15 @@
 //! bucket. Each of those is touched every four seconds. With keys that are asked for once in a minute and a half, an age of 30 s was too
 //! short: 1.2% of the working set came back in a minute, the brake stopped it, and the p99 was four times what it was before.
 
-#[path = "../redis/program.rs"]
-mod program;
-
 use anyhow::{Context, Result, ensure};
 use isotherm_bench::daemon::Daemon;
+use isotherm_bench::program::{Dir, free_port, start_redis};
 use isotherm_bench::{Log, become_workload, median, need_lab, spread, trials};
 use isotherm_heat::Rng;
 use isotherm_sys::proc::Proc;
-use program::{Dir, Program, free_port};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 const KEYS: u64 = 420_000;
@@ -84,11 +80,7 @@ struct Ran {
 fn run(log: &mut Log, seed: u64) -> Result<Ran> {
     let dir = Dir::new()?;
     let port = free_port()?;
-    let mut command = Command::new("redis-server");
-    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
-    command.args(["--enable-debug-command", "yes", "--dir"]).arg(&dir.0);
-    let mut server = Program::start(command, dir.0.join("log")).context("is the package redis-server installed?")?;
-    server.until_ready("redis-server", || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok())?;
+    let server = start_redis(port, &["--enable-debug-command", "yes"], &dir.0, dir.0.join("log"))?;
     let mut client = Client::connect(port, seed)?;
     client.ask(&["DEBUG", "POPULATE", &KEYS.to_string(), "key", &VALUE_BYTES.to_string()])?;
     client.load(Duration::from_secs(5))?;

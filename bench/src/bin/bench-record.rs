@@ -11,19 +11,16 @@
 //! Needs the packages redis-server and redis-tools, and `isotherm` in the directory of this program. There is no peer: none has a budget
 //! to keep.
 
-#[path = "../redis/program.rs"]
-mod program;
-
 use anyhow::{Context, Result, ensure};
+use isotherm_bench::cpu::Cpu;
 use isotherm_bench::daemon::isotherm;
+use isotherm_bench::program::{Dir, Program, free_port, start_redis, until};
 use isotherm_bench::{Log, become_workload, median, spread, trials};
 use isotherm_heat::{Region, Snapshot};
 use isotherm_record::Recording;
 use isotherm_sys::proc::Proc;
 use isotherm_units::{Bytes, PAGE_SIZE};
-use program::{Dir, Program, free_port, until};
 use std::fs;
-use std::net::{Ipv4Addr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::thread::sleep;
@@ -74,7 +71,7 @@ struct Ran {
 
 fn run(log: &mut Log, dir: &Path, trial: usize) -> Result<Ran> {
     let port = free_port()?;
-    let server = start_server(port, dir, trial)?;
+    let server = start_redis(port, &[], dir, dir.join(format!("server-{trial}.log")))?;
     let filled =
         load(port, "set", FILL).args(["-P", "16"]).output().context("is the package redis-tools installed?")?;
     ensure!(filled.status.success(), "redis-benchmark: {}", String::from_utf8_lossy(&filled.stderr));
@@ -100,16 +97,6 @@ fn run(log: &mut Log, dir: &Path, trial: usize) -> Result<Ran> {
     Ok(ran)
 }
 
-fn start_server(port: u16, dir: &Path, trial: usize) -> Result<Program> {
-    let mut command = Command::new("redis-server");
-    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
-    command.args(["--daemonize", "no", "--dir"]).arg(dir);
-    let log = dir.join(format!("server-{trial}.log"));
-    let mut server = Program::start(command, log).context("is the package redis-server installed?")?;
-    server.until_ready("redis-server", || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok())?;
-    Ok(server)
-}
-
 /// Requests for random keys.
 fn load(port: u16, request: &str, count: u64) -> Command {
     let mut command = Command::new("redis-benchmark");
@@ -125,24 +112,13 @@ fn record(pid: u32, to: &Path, said: &Path) -> Result<f64> {
     let began = Instant::now();
     let recorder = Program::start(command, said.to_owned())?;
     sleep(MINUTE.saturating_sub(BEFORE_END));
-    let ran_ns = cpu_ns(recorder.pid()).with_context(|| format!("isotherm record said: {}", recorder.said()))?;
+    let cpu = Cpu::of(recorder.pid()).with_context(|| format!("isotherm record said: {}", recorder.said()))?;
     let took = began.elapsed();
     let ended = until(Duration::from_secs(20), || {
         Ok(Proc::default().stat(recorder.pid()).map_or(true, |stat| stat.state == 'Z'))
     })?;
     ensure!(ended, "isotherm record does not end: {}", recorder.said());
-    Ok(100.0 * ran_ns / took.as_nanos() as f64)
-}
-
-/// CPU time of all threads of a process. None of them ends before it does.
-fn cpu_ns(pid: u32) -> Result<f64> {
-    let proc = Proc::default();
-    proc.threads(pid)?.into_iter().try_fold(0.0, |sum, thread| {
-        let path = proc.path(pid, &format!("task/{thread}/schedstat"));
-        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-        let ran_ns: f64 = text.split_whitespace().next().context("an empty schedstat")?.parse()?;
-        Ok(sum + ran_ns)
-    })
+    Ok(100.0 * cpu.total_ns / took.as_nanos() as f64)
 }
 
 /// What the snapshots show, beside what the process took.

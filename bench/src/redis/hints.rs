@@ -1,8 +1,8 @@
 //! The daemon, `isotherm run`, which gives hints for one of the servers.
 
-use super::program::Program;
-use super::slice::Cpu;
 use anyhow::{Context, Result, ensure};
+use isotherm_bench::cpu::Cpu;
+use isotherm_bench::program::Program;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;

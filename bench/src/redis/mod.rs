@@ -4,8 +4,7 @@
 //! |---|---|
 //! | [`plan`] | what to do, from the arguments |
 //! | [`load`] | the load generator: speaks to a server |
-//! | [`program`] | programs that are started and ended |
-//! | [`mod@slice`] | the work of a server in a stretch of load, and its CPU time |
+//! | [`mod@slice`] | the work of a server in a stretch of load |
 //! | [`server`] | a Redis server |
 //! | [`hints`] | the daemon |
 //! | [`pairs`] | alternating slices of both servers |
@@ -16,7 +15,6 @@ pub mod hints;
 pub mod load;
 pub mod pairs;
 pub mod plan;
-pub mod program;
 pub mod saving;
 pub mod server;
 pub mod slice;

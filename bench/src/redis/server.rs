@@ -2,9 +2,10 @@
 
 use super::load::{Load, ask};
 use super::plan::FILL_SEED;
-use super::program::{Program, free_port, until};
-use super::slice::{Cpu, Slice};
+use super::slice::Slice;
 use anyhow::{Context, Result, ensure};
+use isotherm_bench::cpu::Cpu;
+use isotherm_bench::program::{Program, free_port, start_redis, until};
 use isotherm_sys::clock;
 use isotherm_sys::proc::Proc;
 use isotherm_units::Bytes;
@@ -32,12 +33,7 @@ impl Server {
         let dir = dir.join(name);
         fs::create_dir(&dir).with_context(|| format!("create {}", dir.display()))?;
         let port = free_port()?;
-        let mut command = Command::new("redis-server");
-        command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
-        command.args(["--daemonize", "no", "--protected-mode", "no", "--dir"]).arg(&dir);
-        let mut program = Program::start(command, dir.join("log")).context("is the package redis-server installed?")?;
-        let answers = || ask(port, "PING").is_ok_and(|answer| answer.starts_with("+PONG"));
-        program.until_ready("redis-server", answers)?;
+        let program = start_redis(port, &[], &dir, dir.join("log"))?;
         let load = Load::connect(port, keys)?;
         Ok(Server { name, program, port, dir, load })
     }

@@ -3,8 +3,8 @@
 use anyhow::{Context, Result, bail, ensure};
 use isotherm_sys::signal;
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, TcpListener};
-use std::path::PathBuf;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -13,9 +13,11 @@ use std::time::{Duration, Instant};
 const PROMPT: Duration = Duration::from_secs(15);
 
 /// A directory for all output of the programs. Deleted when this value is dropped.
+#[derive(Debug)]
 pub struct Dir(pub PathBuf);
 
 impl Dir {
+    /// A new one.
     pub fn new() -> Result<Dir> {
         let path = std::env::temp_dir().join(format!("isotherm-bench-redis-{}", std::process::id()));
         // Neither creates parents nor accepts an existing directory, so that a link placed there by another user is not
@@ -49,13 +51,25 @@ pub fn free_port() -> Result<u16> {
     Ok(listener.local_addr().context("look for a free port")?.port())
 }
 
+/// Starts a Redis server on a port of this machine only, with `more` settings. It writes nothing to disk unless asked to save.
+pub fn start_redis(port: u16, more: &[&str], dir: &Path, log: PathBuf) -> Result<Program> {
+    let mut command = Command::new("redis-server");
+    command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+    command.args(["--daemonize", "no", "--protected-mode", "no"]).args(more).arg("--dir").arg(dir);
+    let mut server = Program::start(command, log).context("is the package redis-server installed?")?;
+    server.until_ready("redis-server", || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok())?;
+    Ok(server)
+}
+
 /// A program whose output goes to a file. It ends when this value is dropped.
+#[derive(Debug)]
 pub struct Program {
     process: Child,
     log: PathBuf,
 }
 
 impl Program {
+    /// Starts it; what it writes goes to `log`.
     pub fn start(mut command: Command, log: PathBuf) -> Result<Program> {
         let file = File::create(&log).with_context(|| format!("create {}", log.display()))?;
         let twin = file.try_clone().with_context(|| format!("open {} twice", log.display()))?;
@@ -64,6 +78,7 @@ impl Program {
         Ok(Program { process, log })
     }
 
+    /// Its process.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
