@@ -68,9 +68,14 @@ const PACKED_FROM_IF_ACCESSED: Ns = 256 * FIRST_READ;
 const IDLE_STEP: u8 = 6;
 /// More huge ranges of a large target than this wait for their first check.
 const HURRIED_FROM: usize = 256;
-/// Doublings of [`FIRST_READ`] to the first read meanwhile, and from one read to the next.
+/// Doublings of [`FIRST_READ`] to the first read meanwhile, and from one read to the next. A first check takes 100 us where every CPU is busy,
+/// and with twice as many reads a third of that was theirs.
 const HURRIED_STEP: u8 = 1;
-const HURRIED_DOUBLINGS: u8 = 2;
+const HURRIED_DOUBLINGS: u8 = 3;
+/// Doublings of [`FIRST_READ`] from which on a page counts as idle.
+const COUNTS_AS_IDLE_STEP: u8 = 7;
+const _: () =
+    assert!((FIRST_READ << COUNTS_AS_IDLE_STEP) / 2 < MIN_IDLE && MIN_IDLE <= FIRST_READ << COUNTS_AS_IDLE_STEP);
 /// The shortest time between two checks of a huge range that confirm each other.
 const FIRST_BACKOFF: Ns = 2_000_000_000;
 /// A huge range with this many unexpectedly accessed pages is cleared before all others.
@@ -404,9 +409,12 @@ impl Target {
             return;
         }
         let passed = FIRST_READ << t.step().min(20);
-        // The read after 1,280 ms is not skipped: by then a page counts as idle.
-        let is_sparse = is_hurried && !t.is(Flags::SURVEYED) && passed < MIN_IDLE / 2;
-        let doublings = if is_sparse { HURRIED_DOUBLINGS } else { 1 };
+        // The read after 1,280 ms is not skipped: by then a page counts as idle. What is idle then is read again after 10 s.
+        let doublings = match t.step() {
+            _ if !is_hurried || t.is(Flags::SURVEYED) => 1,
+            step if step < COUNTS_AS_IDLE_STEP => HURRIED_DOUBLINGS.min(COUNTS_AS_IDLE_STEP - step),
+            _ => HURRIED_DOUBLINGS,
+        };
         let next = (passed << doublings) - passed;
         let distance = if t.is(Flags::ASSUMED_IDLE) && passed >= MIN_IDLE { Ns::MAX } else { next };
         if distance >= scan_period.min(horizon) {
@@ -715,7 +723,9 @@ mod tests {
         assert_eq!(reads_of(&mut target, 0, of_survey), [10, 20, 40, 80, 160, 320, 640, 1280]);
         let rank = |target: &Target, pmd| target.pmds.get(pmd).and_then(|entry: &Entry| entry.timing.rank());
         let rest: Vec<PmdNo> = pmds.iter().copied().filter(|pmd| rank(&target, *pmd) == Some(Rank::Rest)).collect();
-        assert_eq!(reads_of(&mut target, 5000 * MS, rest[0]), [20, 80, 320, 1280]);
+        assert_eq!(reads_of(&mut target, 5000 * MS, rest[0]), [20, 160, 1300], "the last on the grid");
+        let next = target.pmds.get(rest[0]).map(|entry: &Entry| entry.timing.next_read());
+        assert!(next >= Some(15_000 * MS), "and ten seconds after its clear, not {next:?}");
         let (last, others) = (rest[rest.len() - 1], pmds.iter().filter(|pmd| !rest[rest.len() - 200..].contains(pmd)));
         others.for_each(|pmd| target.refused(*pmd));
         assert!((1..=HURRIED_FROM).contains(&target.unchecked()), "{}", target.unchecked());
