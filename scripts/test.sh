@@ -16,9 +16,18 @@ run() { # run LOG ARGS...: cargo test, showing results only; the exit status is 
     return "${PIPESTATUS[0]}"
 }
 
+output_of_failed() {
+    sed -n '/^failures:$/,/^test result/p' "$1"
+}
+
 failures() {
-    sed -n '/^failures:$/,/^test result/p' "$1" | head -n 400
+    output_of_failed "$1" | head -n 400 || true
     grep -A20 -E '^error(\[|:)' "$1" | head -n 100 || true
+}
+
+# What each failed test said, once more: at the end, where it is found, also when only the end of the output is kept.
+said() {
+    output_of_failed "$1" | grep -E -A4 "^thread '.*panicked at" | cut -c1-1000 | head -n 60 || true
 }
 
 status=0
@@ -27,11 +36,6 @@ if [ "$status" -ne 0 ]; then
     echo "--- failures (whole output in $log) ---"
     failures "$log"
 fi
-
-# What each failed test said, once more: at the end, where it is found, also when only the end of the output is kept.
-said() {
-    grep -hE -A4 "^thread '.*panicked at" "$1" | cut -c1-1000 | head -n 60 || true
-}
 
 skipped=$(grep -hoE 'skipped: .*' "$log" | sort | uniq -c | sort -rn || true)
 count=$(grep -cE 'skipped: ' "$log" || true)

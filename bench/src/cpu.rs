@@ -23,7 +23,7 @@ pub struct Cpu {
 impl Cpu {
     /// What process `pid` has used so far.
     pub fn of(pid: u32) -> Result<Cpu> {
-        let stat = Proc::default().stat(pid).context("read the CPU time of a server")?;
+        let stat = Proc::default().stat(pid).context("read the CPU time of a program")?;
         let ns = |ticks: u64| (ticks * TICK_NS) as f64;
         let (user_ns, system_ns) = (ns(stat.utime), ns(stat.stime));
         let (total_ns, waited_ns) = schedstat(pid).unwrap_or((user_ns + system_ns, 0.0));

@@ -19,7 +19,7 @@ use isotherm_bench::{Log, become_workload, median, spread, trials};
 use isotherm_heat::{Region, Snapshot};
 use isotherm_record::Recording;
 use isotherm_sys::proc::Proc;
-use isotherm_units::{Bytes, PAGE_SIZE};
+use isotherm_units::PAGE_SIZE;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -145,7 +145,6 @@ fn seen(snapshots: &[Snapshot], process_cpu_pct: f64) -> Result<Ran> {
         unmeasured_pct_10s: 100.0 * unmeasured(after_10s) / resident(after_10s),
         unmeasured_pct_30s: unmeasured_pct,
         unmeasured_old_pct_30s: unmeasured_old_pct,
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of pages")]
-        resident_mib: Bytes(resident(last) as u64 * PAGE_SIZE).0 as f64 / f64::from(1 << 20),
+        resident_mib: resident(last) * PAGE_SIZE as f64 / f64::from(1 << 20),
     })
 }

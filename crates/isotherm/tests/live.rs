@@ -169,7 +169,7 @@ fn both_sources_agree_on_how_much_is_hot() {
     }
 }
 
-/// Some 11 MiB of the program's own file are mapped. The kernel tells of a part of them, now more, now less, that they are accessed:
+/// Some 11 MiB of the program's own file are mapped. The kernel reports a part of them as accessed, now more, now less:
 /// fault-around maps 16 pages at a time, and as accessed; a folio that is being written back cannot be split for one of its pages.
 fn assert_a_tenth_of_256_mib_is_hot(source: &str, row: &Value) {
     let hot = number(row, "hot_bytes") / MIB as f64;
