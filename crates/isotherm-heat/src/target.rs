@@ -7,8 +7,8 @@
 //!   at once, so that a span of 64 MiB or more is found in a quarter of it (`around`).
 //! - A first check of memory that is assumed to be idle is read after 640 and 1,280 ms, and then with the background
 //!   scan: it most probably confirms what is assumed, and reads would be half of its cost.
-//! - While much of a large target waits for its first check, what is cleared is read after 20, 80, 320 and 1,280 ms. Reads are half of what a
-//!   check costs, and later checks show the interval more exactly. The survey is read at each step.
+//! - While much of a large target waits for its first check, what is cleared is read after 20, 160 and 1,280 ms, and then after 10 s. Reads
+//!   are a third of what a check costs, and later checks show the interval more exactly. The survey is read at each step.
 //! - A huge range without cleared pages is not read at all: its bits can say nothing new. But when RSS has fallen, it is read for what
 //!   is still there (`track::freed`).
 //! - A huge range is cleared again when its time has come, which backs off from 2 s to 4 minutes. It is cleared at once when

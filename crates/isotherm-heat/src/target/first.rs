@@ -1,4 +1,4 @@
-//! The queue of first checks: by rank, then by listing, then in random order.
+//! The queue of first checks: by rank, then by listing, then in random order, mixed ranges and the rest by stretches.
 //!
 //! Within a rank the ranges of one listing are all before those of the next. By the random order alone, the same few ranges would be last
 //! for as long as new ones come faster than they are checked. Entries of ranges that have gone since, or that were checked in another way,
@@ -39,8 +39,9 @@ impl FirstChecks {
     }
 
     pub fn push(&mut self, rank: Rank, pmd: PmdNo) {
-        // The others by stretches, since neighbours are cleared in one piece.
-        let drawn_for = if rank == Rank::Rest { pmd.0 / STRETCH as u64 } else { pmd.0 };
+        // What goes on until all of it is checked, by stretches, since neighbours are cleared in one piece.
+        let is_all = matches!(rank, Rank::Mixed | Rank::Rest);
+        let drawn_for = if is_all { pmd.0 / STRETCH as u64 } else { pmd.0 };
         #[expect(clippy::cast_possible_truncation, reason = "below 2^16")]
         let order = Rng::new(self.seed ^ drawn_for).below(1 << 16) as u16;
         self.queue.push(Waiting { rank, listing: self.listing, order, pmd });
@@ -64,5 +65,42 @@ impl FirstChecks {
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.queue.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Which of 64 stretches the checks of one rank go to, one after the other, each time it is another one.
+    fn stretches_in_order(rank: Rank) -> Vec<u64> {
+        let mut first = FirstChecks::new(11);
+        // Backwards: the order is not that in which they came.
+        (0..64 * STRETCH as u64).rev().for_each(|pmd| first.push(rank, PmdNo(pmd)));
+        let popped = std::iter::from_fn(|| {
+            let (_, pmd) = first.peek()?;
+            first.pop();
+            Some(pmd.0 / STRETCH as u64)
+        });
+        let mut stretches: Vec<u64> = popped.collect();
+        stretches.dedup();
+        stretches
+    }
+
+    #[test]
+    fn mixed_ranges_and_the_rest_come_by_stretches_of_neighbours_in_random_order() {
+        for rank in [Rank::Mixed, Rank::Rest] {
+            let mut stretches = stretches_in_order(rank);
+            assert_eq!(stretches.len(), 64, "{rank:?}: one after the other");
+            assert!(!stretches.is_sorted(), "{rank:?}: an order by address looks at one end for minutes");
+            stretches.sort_unstable();
+            assert!(stretches.into_iter().eq(0..64), "{rank:?}");
+        }
+        for rank in [Rank::Survey, Rank::Edge] {
+            assert!(
+                stretches_in_order(rank).len() > 400,
+                "{rank:?}: any part of them shows something of all the memory"
+            );
+        }
     }
 }
