@@ -43,7 +43,7 @@ help:
 	@echo "make loom            every order in which a few threads can contend for a zone lock (about 30 s)"
 	@echo "make miri            unit tests of the frame allocator in an interpreter that finds undefined behaviour (needs a nightly toolchain with miri)"
 	@echo "make bench-first     how soon a picture is good, exact, and follows a change, next to DAMON's algorithm and smaps (about an hour)"
-	@echo "make bench-busy      a key-value store on every CPU: unmeasured memory, working set, price, collapses (about 11 minutes)"
+	@echo "make bench-busy      a key-value store on every CPU: unmeasured memory, working set, price, collapses (about 17 minutes)"
 	@echo "make bench-scan      cost of reading and clearing, compared with clear_refs + smaps (about 8 minutes)"
 	@echo "make bench-accuracy  precision and recall, compared with the truth (about 9 minutes; --full: 16)"
 	@echo "make bench-collapse  collapse by hints, compared with round robin, everything huge, and nothing (about 7 minutes)"

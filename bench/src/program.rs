@@ -19,7 +19,7 @@ pub struct Dir(pub PathBuf);
 impl Dir {
     /// A new one.
     pub fn new() -> Result<Dir> {
-        let path = std::env::temp_dir().join(format!("isotherm-bench-redis-{}", std::process::id()));
+        let path = std::env::temp_dir().join(format!("isotherm-bench-programs-{}", std::process::id()));
         // Neither creates parents nor accepts an existing directory, so that a link placed there by another user is not
         // followed.
         fs::create_dir(&path).with_context(|| format!("create {}", path.display()))?;
@@ -98,6 +98,11 @@ impl Program {
         Ok(())
     }
 
+    /// Whether it has ended. Its pid may be that of another process from then on.
+    pub fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.process.try_wait().with_context(|| format!("wait for process {}", self.pid()))?.is_some())
+    }
+
     /// The last lines of its output.
     pub fn said(&self) -> String {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
@@ -108,12 +113,42 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
+        if matches!(self.has_ended(), Ok(true)) {
+            return;
+        }
         // SIGTERM first: the daemon has to undo changes in other processes, and Redis has to end a child that saves.
         let _ = signal::terminate(self.pid());
-        let ended = until(PROMPT, || Ok(self.process.try_wait()?.is_some()));
+        let ended = until(PROMPT, || self.has_ended());
         if !matches!(ended, Ok(true)) {
             let _ = self.process.kill();
             let _ = self.process.wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, dir: &Dir) -> Result<Program> {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Program::start(command, dir.0.join("said"))
+    }
+
+    #[test]
+    fn a_program_is_asked_whether_it_has_ended_and_is_terminated_if_not() -> Result<()> {
+        let dir = Dir::new()?;
+        let mut asked = shell("echo started; read line", &dir)?;
+        assert!(until(PROMPT, || asked.has_ended())?, "its input is empty, so that it ends by itself");
+        assert!(asked.has_ended()?, "and it is said again");
+        assert_eq!(asked.said(), "started");
+        drop(asked);
+        let mut goes_on = shell("exec sleep 60", &dir)?;
+        assert!(!goes_on.has_ended()?);
+        let (pid, began) = (goes_on.pid(), Instant::now());
+        drop(goes_on);
+        assert!(began.elapsed() < PROMPT && !Path::new(&format!("/proc/{pid}")).exists());
+        Ok(())
     }
 }

@@ -40,7 +40,7 @@ const SLICE: Duration = Duration::from_millis(4700);
 fn main() -> Result<()> {
     become_workload()?;
     let mut log = Log::new("bench-busy");
-    let (trials, server) = (trials(3), server()?);
+    let (trials, server) = (trials(5), server()?);
     log.line(format!(
         "store of {:.1} GiB on {} threads, half SETs, keys normal with a deviation of 3%; 1% of a core; {trials} times each\n",
         server.pages as f64 / 262_144.0,

@@ -18,7 +18,6 @@ use isotherm_bench::program::{Dir, Program, free_port, start_redis, until};
 use isotherm_bench::{Log, become_workload, median, spread, trials};
 use isotherm_heat::{Region, Snapshot};
 use isotherm_record::Recording;
-use isotherm_sys::proc::Proc;
 use isotherm_units::PAGE_SIZE;
 use std::fs;
 use std::path::Path;
@@ -85,7 +84,7 @@ fn run(log: &mut Log, dir: &Path, trial: usize) -> Result<Ran> {
     let process_cpu_pct = record(server.pid(), &to, &dir.join(format!("record-{trial}.log")))?;
     for client in clients {
         // Nobody has stopped before the end.
-        ensure!(Proc::default().stat(client?.pid()).is_ok_and(|stat| stat.state != 'Z'), "redis-benchmark has ended");
+        ensure!(!client?.has_ended()?, "redis-benchmark has ended");
     }
     let snapshots = Recording::open(&to)?.read_all()?;
     let ran = seen(&snapshots, process_cpu_pct)?;
@@ -110,14 +109,15 @@ fn record(pid: u32, to: &Path, said: &Path) -> Result<f64> {
     let mut command = isotherm();
     command.args(["record", "-d", "60s", "-p", &pid.to_string(), "-o"]).arg(to);
     let began = Instant::now();
-    let recorder = Program::start(command, said.to_owned())?;
+    let mut recorder = Program::start(command, said.to_owned())?;
     sleep(MINUTE.saturating_sub(BEFORE_END));
     let cpu = Cpu::of(recorder.pid()).with_context(|| format!("isotherm record said: {}", recorder.said()))?;
     let took = began.elapsed();
-    let ended = until(Duration::from_secs(20), || {
-        Ok(Proc::default().stat(recorder.pid()).map_or(true, |stat| stat.state == 'Z'))
-    })?;
-    ensure!(ended, "isotherm record does not end: {}", recorder.said());
+    ensure!(
+        until(Duration::from_secs(20), || recorder.has_ended())?,
+        "isotherm record does not end: {}",
+        recorder.said()
+    );
     Ok(100.0 * cpu.total_ns / took.as_nanos() as f64)
 }
 
