@@ -3,8 +3,8 @@
 //!
 //! *Good*: precision and recall by page are 0.95 or better, in this and in all later snapshots. What is estimated counts as what
 //! it says. *Exact*: both are 0.99 or better, and nothing is unmeasured or estimated. The worst precision is that of any snapshot
-//! that calls anything hot. Each case is done once in each trial, on a new process, so that all cases see the same changes of the
-//! machine.
+//! that calls anything hot. Each case is done once in each trial, and reads three times, on a new process, so that all cases see the same
+//! changes of the machine.
 //!
 //! A case ends when there is nothing left to wait for: ten seconds after its picture was exact (with eight spans: good, as it stays
 //! until then). Spans turn hot and cold a minute to a minute and a half after the start, each trial at another moment: by then checks of memory that

@@ -39,9 +39,9 @@ impl FirstChecks {
     }
 
     pub fn push(&mut self, rank: Rank, pmd: PmdNo) {
-        // What goes on until all of it is checked, by stretches, since neighbours are cleared in one piece.
-        let is_all = matches!(rank, Rank::Mixed | Rank::Rest);
-        let drawn_for = if is_all { pmd.0 / STRETCH as u64 } else { pmd.0 };
+        // All of these are checked, one after the other, and neighbours are cleared in one piece. The others each show what is around them.
+        let by_stretches = matches!(rank, Rank::Mixed | Rank::Rest);
+        let drawn_for = if by_stretches { pmd.0 / STRETCH as u64 } else { pmd.0 };
         #[expect(clippy::cast_possible_truncation, reason = "below 2^16")]
         let order = Rng::new(self.seed ^ drawn_for).below(1 << 16) as u16;
         self.queue.push(Waiting { rank, listing: self.listing, order, pmd });
