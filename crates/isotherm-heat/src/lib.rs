@@ -34,6 +34,7 @@ pub mod track;
 pub mod tune;
 mod uniform;
 mod view;
+mod working_set;
 
 pub use behind_huge::BehindHuge;
 pub use budget::{Bucket, Class, RETOUCH_NS, Shares};

@@ -7,8 +7,9 @@
 //! recall, and are counted beside. The size of the hot set includes them: there, errors in both directions cancel.
 
 use crate::pattern::count;
-use isotherm_heat::{Interval, Ns, Score, Target};
+use isotherm_heat::{Histogram, Interval, Ns, Run, Score, Target};
 use isotherm_units::{AddrRange, PMD_SIZE, PmdNo};
+use std::ops::Range;
 
 /// Pages accessed up to this many times more or less often than the threshold count neither way.
 pub const NEAR: f64 = 2.0;
@@ -18,8 +19,10 @@ pub const NEAR: f64 = 2.0;
 pub struct Reported {
     /// Pages reported as hot.
     pub hot_pages: u64,
+    /// How many are hot, by the observations of all of them ([`Histogram::expected_within_ns`]).
+    pub working_set: u64,
     /// The same if pages on huge pages count as they did before those were made.
-    pub hot_by_estimate: u64,
+    pub working_set_by_estimate: u64,
     /// Pages about which nothing is known yet.
     pub unmeasured_pages: u64,
 }
@@ -27,36 +30,30 @@ pub struct Reported {
 impl Reported {
     /// Counts the pages of `memory` by their interval; one of at most `hot_ns` is hot. Without a target, nothing is known.
     pub fn of(target: Option<&Target>, memory: AddrRange, now: Ns, hot_ns: Ns) -> Reported {
-        let mut reported = Reported::default();
-        match target {
-            Some(target) => {
-                for_each_page(target, memory, now, |_, found| reported.add(found, hot_ns));
-                reported.estimate(target, memory, now, hot_ns);
-            }
-            None => reported.unmeasured_pages = memory.len().pages(),
-        }
-        reported
-    }
-
-    /// Corrects the hot pages of huge ranges that lie in `memory` as a whole by what was known of them before.
-    fn estimate(&mut self, target: &Target, memory: AddrRange, now: Ns, hot_ns: Ns) {
-        let is_hot = |interval: Interval| interval.ns().is_some_and(|ns| ns <= hot_ns);
-        let (mut by_bits, mut by_estimate) = (0, 0);
+        let Some(target) = target else {
+            return Reported { unmeasured_pages: memory.len().pages(), ..Reported::default() };
+        };
+        let (mut by_bits, mut by_estimate) = (Histogram::default(), Histogram::default());
         let whole = PmdNo(memory.start.0.div_ceil(PMD_SIZE))..memory.end.pmd();
-        target.for_pmds_in(whole, now, |_, view| {
-            let (Some(behind), [run]) = (view.behind, view.runs) else { return };
-            by_bits += if is_hot(run.interval) { u64::from(run.pages) } else { 0 };
-            let estimated = behind.estimated(now, run.interval).filter(|(interval, _)| is_hot(*interval));
-            by_estimate += estimated.map(|(_, pages)| u64::from(pages)).sum::<u64>();
+        target.for_pmds_in(pmds_of(memory), now, |pmd, view| {
+            let behind = match (view.behind, view.runs) {
+                (Some(behind), [run]) if whole.contains(&pmd) => Some((behind, run.interval)),
+                _ => None,
+            };
+            for (interval, pages) in behind.iter().flat_map(|(behind, huge)| behind.estimated(now, *huge)) {
+                by_estimate.add(interval, u64::from(pages));
+            }
+            for (_, interval) in pages_in(memory, pmd, view.runs) {
+                by_bits.add(interval, 1);
+                by_estimate.add(interval, u64::from(behind.is_none()));
+            }
         });
-        self.hot_by_estimate = self.hot_by_estimate - by_bits + by_estimate;
-    }
-
-    fn add(&mut self, found: Interval, hot_ns: Ns) {
-        self.unmeasured_pages += u64::from(found == Interval::UNMEASURED);
-        let is_hot = u64::from(found.ns().is_some_and(|ns| ns <= hot_ns));
-        self.hot_pages += is_hot;
-        self.hot_by_estimate += is_hot;
+        Reported {
+            hot_pages: by_bits.within_ns(hot_ns),
+            working_set: by_bits.expected_within_ns(hot_ns),
+            working_set_by_estimate: by_estimate.expected_within_ns(hot_ns),
+            unmeasured_pages: by_bits.at(Interval::UNMEASURED),
+        }
     }
 }
 
@@ -74,9 +71,9 @@ pub struct RateScore {
 }
 
 impl RateScore {
-    /// By how much the reported hot set is too large or too small, in percent of the true one.
+    /// By how much the reported working set is too large or too small, in percent of the true one.
     pub fn size_error_pct(&self) -> f64 {
-        score_amount(self.hot_pages as f64, self.reported.hot_pages).size_error_pct()
+        score_amount(self.hot_pages as f64, self.reported.working_set).size_error_pct()
     }
 }
 
@@ -90,11 +87,10 @@ pub fn score_rates(rates_hz: &[f64], memory: AddrRange, target: &Target, now: Ns
         clear: Score::of(count(&|hz| hz >= threshold_hz * NEAR) as f64),
         hot_pages: count(&|hz| hz >= threshold_hz) as u64,
         near_pages: count(&is_near) as u64,
-        ..RateScore::default()
+        reported: Reported::of(Some(target), memory, now, hot_ns),
     };
     for_each_page(target, memory, now, |index, found| {
         let Some(hz) = rates_hz.get(index) else { return };
-        score.reported.add(found, hot_ns);
         if !is_near(*hz) {
             score.clear.add_page(*hz >= threshold_hz, found, hot_ns);
         }
@@ -122,16 +118,24 @@ pub fn score_amount(hot_pages: f64, reported: u64) -> Score {
 
 /// Calls `each` with the index of every page of `memory` that the target has, and its interval.
 fn for_each_page(target: &Target, memory: AddrRange, now: Ns, mut each: impl FnMut(usize, Interval)) {
-    let (first, pages) = (memory.start.page().0, memory.len().pages());
-    let pmds = memory.start.pmd()..PmdNo(memory.end.0.div_ceil(PMD_SIZE));
-    target.for_pmds_in(pmds, now, |pmd, view| {
-        for (run, in_pmd) in view.runs.iter().flat_map(|run| run.indices().map(move |i| (run, i))) {
-            let index = pmd.page(in_pmd).0.wrapping_sub(first);
-            if let Some(index) = usize::try_from(index).ok().filter(|_| index < pages) {
-                each(index, run.interval);
-            }
-        }
+    target.for_pmds_in(pmds_of(memory), now, |pmd, view| {
+        pages_in(memory, pmd, view.runs).for_each(|(index, interval)| each(index, interval));
     });
+}
+
+/// Huge ranges that contain a part of `memory`.
+fn pmds_of(memory: AddrRange) -> Range<PmdNo> {
+    memory.start.pmd()..PmdNo(memory.end.0.div_ceil(PMD_SIZE))
+}
+
+/// The pages of `pmd` that are in `memory`: the index of each in it, and its interval.
+fn pages_in(memory: AddrRange, pmd: PmdNo, runs: &[Run]) -> impl Iterator<Item = (usize, Interval)> {
+    let (first, pages) = (memory.start.page().0, memory.len().pages());
+    let all = runs.iter().flat_map(move |run| run.indices().map(move |in_pmd| (pmd.page(in_pmd), run.interval)));
+    all.filter_map(move |(page, interval)| {
+        let index = page.0.wrapping_sub(first);
+        Some((usize::try_from(index).ok().filter(|_| index < pages)?, interval))
+    })
 }
 
 #[cfg(test)]
@@ -160,6 +164,11 @@ mod tests {
 
     fn memory() -> AddrRange {
         AddrRange::new(Addr(8 * PMD_SIZE), Addr(10 * PMD_SIZE))
+    }
+
+    /// Of so many hot pages, none of which is near the threshold.
+    fn all_alike(hot_pages: u64, unmeasured_pages: u64) -> Reported {
+        Reported { hot_pages, working_set: hot_pages, working_set_by_estimate: hot_pages, unmeasured_pages }
     }
 
     /// So many pages at each rate, one after the other.
@@ -191,7 +200,7 @@ mod tests {
         assert_eq!((score.clear.precision(), score.clear.recall()), (0.8, 200.0 / 222.0));
         // 30 at 1.9, 20 at 0.6 and 20 at 1 a second.
         assert_eq!((score.near_pages, score.hot_pages), (70, 200 + 30 + 20 + 10 + 12));
-        assert_eq!(score.reported, Reported { hot_pages: 300, hot_by_estimate: 300, unmeasured_pages: 512 });
+        assert_eq!(score.reported, all_alike(300, 512));
         assert!((score.size_error_pct() - 100.0 * 28.0 / 272.0).abs() < 1e-9, "{}", score.size_error_pct());
     }
 
@@ -213,7 +222,7 @@ mod tests {
     fn pages_outside_the_memory_are_ignored_and_without_a_target_nothing_is_known() {
         let part = AddrRange::new(Addr(8 * PMD_SIZE + 100 * PAGE_SIZE), Addr(9 * PMD_SIZE + 100 * PAGE_SIZE));
         let reported = Reported::of(Some(&target()), part, NOW, S);
-        assert_eq!(reported, Reported { hot_pages: 200, hot_by_estimate: 200, unmeasured_pages: 100 });
+        assert_eq!(reported, all_alike(200, 100));
         assert_eq!(Reported::of(None, part, NOW, S), Reported { unmeasured_pages: 512, ..Reported::default() });
         let hot: Vec<bool> = (0..512).map(|page| page < 150).collect();
         let score = score_pages(&hot, part, &target(), NOW, S);
@@ -234,8 +243,8 @@ mod tests {
         target.cleared(NOW, PmdNo(8), Mask::NONE);
         target.read(NOW + S / 100, PmdNo(8), PmdBits::Huge { young: true });
         let reported = |memory| Reported::of(Some(&target), memory, NOW + S / 100, S);
-        assert_eq!(reported(memory()), Reported { hot_pages: 512, hot_by_estimate: 300, unmeasured_pages: 512 });
+        assert_eq!(reported(memory()), Reported { working_set_by_estimate: 300, ..all_alike(512, 512) });
         let part = AddrRange::new(Addr(memory().start.0 + PAGE_SIZE), memory().end);
-        assert_eq!(reported(part).hot_by_estimate, 511, "a part of it cannot be estimated");
+        assert_eq!(reported(part).working_set_by_estimate, 511, "a part of it cannot be estimated");
     }
 }

@@ -96,11 +96,11 @@ fn record(stage: &Stage, name: &str) {
     writer.finish().unwrap();
 }
 
-/// Working sets over time, as we say them.
+/// Working sets over time, as we count them: damo counts, too.
 fn our_wss(stage: &Stage, input: &str, interval: &str) -> Vec<u64> {
     let json = stage.json(&format!("report wss {input} --interval {interval} --json"));
     let points = json["report"]["total"]["points"].as_array().unwrap();
-    points.iter().map(|p| p["bytes"].as_u64().unwrap()).collect()
+    points.iter().map(|p| p["counted_bytes"].as_u64().unwrap()).collect()
 }
 
 /// The same, as damo says them of a file.

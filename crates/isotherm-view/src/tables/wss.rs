@@ -4,6 +4,8 @@
 //! counts only in snapshots in which it was alive. It is not known which of the pages that two targets share are in the
 //! working set. So the total is a plain sum, marked `~` if sharing is known or possible.
 //!
+//! The size follows from the observations of all pages ([`TargetHeat::working_set`]); JSON has beside it what is counted page by page.
+//!
 //! Memory that is not measured yet is in no working set, and any of it may belong there. So it is shown, as long as there is any.
 //!
 //! A huge page counts as a whole, because it has one accessed bit. Where its small pages were known before, a second figure counts
@@ -46,8 +48,10 @@ impl Default for WssOptions {
 pub struct WssPoint {
     /// The time.
     pub unix_ns: u64,
-    /// The size.
+    /// The size: what is accessed at least once per interval, by the observations of all pages.
     pub bytes: Bytes,
+    /// Pages whose own interval is as short as that. Each comes from a check or two and is off by a factor of up to four.
+    pub counted_bytes: Bytes,
     /// The size if pages on huge pages count as they did before those were made. `None` if none was known.
     pub by_estimate_bytes: Option<Bytes>,
     /// Resident memory whose heat was not known at that time, without what cannot be measured here. It is not in the size.
@@ -161,6 +165,7 @@ impl WssReport {
 #[derive(Clone, Copy, Debug, Default)]
 struct Size {
     by_bits: u64,
+    counted: u64,
     by_estimate: u64,
     unmeasured: u64,
     /// Whether any of it is estimated.
@@ -170,8 +175,9 @@ struct Size {
 impl Size {
     fn of(target: &TargetHeat, interval_ns: u64) -> Size {
         Size {
-            by_bits: target.temperature.within_ns(interval_ns),
-            by_estimate: target.by_estimate().within_ns(interval_ns),
+            by_bits: target.working_set(interval_ns),
+            counted: target.temperature.within_ns(interval_ns),
+            by_estimate: target.working_set_by_estimate(interval_ns),
             // What cannot be measured at all does not become less.
             unmeasured: target.temperature.at(Interval::UNMEASURED).saturating_sub(target.unclearable_pages),
             is_estimated: target.behind_huge.is_some(),
@@ -180,6 +186,7 @@ impl Size {
 
     fn add(&mut self, other: Size) {
         self.by_bits = self.by_bits.saturating_add(other.by_bits);
+        self.counted = self.counted.saturating_add(other.counted);
         self.by_estimate = self.by_estimate.saturating_add(other.by_estimate);
         self.unmeasured = self.unmeasured.saturating_add(other.unmeasured);
         self.is_estimated |= other.is_estimated;
@@ -205,6 +212,7 @@ impl WssSeries {
         self.points.push(WssPoint {
             unix_ns,
             bytes: Bytes::of_pages(size.by_bits),
+            counted_bytes: Bytes::of_pages(size.counted),
             by_estimate_bytes,
             unmeasured_bytes: Bytes::of_pages(size.unmeasured),
         });
@@ -275,7 +283,7 @@ fn nearest_rank(sorted: &[Bytes], percent: u8) -> Bytes {
 mod tests {
     use super::*;
     use crate::sample::{MIB, MS, SECOND, region, snapshot, target};
-    use isotherm_heat::PagesBehindHuge;
+    use isotherm_heat::{Granularity, PagesBehindHuge};
 
     #[test]
     fn percentiles_are_values_that_were_seen() {
@@ -305,6 +313,27 @@ mod tests {
     }
 
     #[test]
+    fn the_size_follows_from_all_observations_and_what_is_counted_stands_beside() {
+        // Of pages with two accesses a second, a check shows 640 ms or more for one in four, as if they had less than one.
+        let spread = [(11, 1810), (20, 905), (22, 453), (17, 226), (14, 113), (13, 57)];
+        let regions = spread.map(|(mib, ms)| region(mib << 30, mib * MIB, ms * MS));
+        let one = target(1, "t", "", vec![], regions.to_vec());
+        let (mut by_region, mut sampled) = (one.clone(), one.clone());
+        (by_region.id.pid, by_region.granularity) = (2, Granularity::Region);
+        (sampled.id.pid, sampled.regions[0].sampled_pages) = (3, 1);
+        let report = WssReport::build(&[snapshot(1, vec![one, by_region, sampled])], &WssOptions::default());
+        let json = serde_json::to_value(&report).unwrap();
+        let mib = |path: &str| json.pointer(path).and_then(serde_json::Value::as_u64).map(|b| b / MIB);
+        assert_eq!(mib("/targets/0/points/0/counted_bytes"), Some(86));
+        assert!((90..=97).contains(&mib("/targets/0/points/0/bytes").unwrap()), "{json:#}");
+        for target in [1, 2] {
+            let is = ["bytes", "counted_bytes"].map(|key| mib(&format!("/targets/{target}/points/0/{key}")));
+            assert_eq!(is, [Some(86); 2], "these were not checked page by page");
+        }
+        assert_eq!(mib("/total/points/0/counted_bytes"), Some(3 * 86));
+    }
+
+    #[test]
     fn what_is_not_measured_yet_is_beside_the_size_as_long_as_there_is_any() {
         let mut first = target(1, "t", "", vec![], vec![region(0, 2 * MIB, MS)]);
         first.temperature.add(Interval::UNMEASURED, 6 * MIB / 4096);
@@ -324,7 +353,7 @@ mod tests {
     #[test]
     fn a_target_counts_only_while_it_is_there() {
         let one =
-            |pid, mib| target(pid, "t", "", vec![], vec![region(0, mib * MIB, MS), region(1 << 40, MIB, 2 * SECOND)]);
+            |pid, mib| target(pid, "t", "", vec![], vec![region(0, mib * MIB, MS), region(1 << 40, MIB, 20 * SECOND)]);
         let snapshots = [snapshot(1, vec![one(1, 2)]), snapshot(2, vec![one(1, 4), one(2, 8)]), snapshot(3, vec![])];
         let report = WssReport::build(&snapshots, &WssOptions::default());
         let of = |s: &WssSeries| s.points.iter().map(|p| p.bytes.0 / MIB).collect::<Vec<_>>();

@@ -66,7 +66,7 @@ impl Truth for Busy {
         Found {
             score: score.clear,
             size_error_pct: score.size_error_pct(),
-            reported_hot_pages: score.reported.hot_pages,
+            reported_hot_pages: score.reported.working_set,
             hot_pages: score.hot_pages,
             near_pages: Some(score.near_pages),
             unmeasured_pages: score.reported.unmeasured_pages,
