@@ -101,6 +101,38 @@ fn idle_pages_go_down_and_come_up_when_they_are_accessed_as_they_were() {
 }
 
 #[test]
+fn killed_while_pages_go_down_nothing_is_lost_and_the_next_run_goes_on() {
+    need!(sees_pages(), "the page-table source");
+    need!(
+        std::env::var_os("ISOTHERM_LAB").is_some() && tiers().are_several(),
+        "a guest of the lab with two memory tiers"
+    );
+    let stage = Stage::new();
+    let (settings, verdict) = (stage.path("tiers.toml"), stage.path("verdict"));
+    fs::write(&settings, SCHEMES.replace("min_idle", "quota = { size = \"2MiB\" }\nmin_idle")).unwrap();
+    let Some(script) = idle_and_hot(32, &verdict) else { return skip("python3") };
+    let at = Addr(script.numbers()[0]).0;
+    let slow = || on_fast_and_slow(script.pid(), at + 4 * MIB..at + 32 * MIB).1;
+    for at_least in [4, 12] {
+        let watch = format!("run --socket s.sock --journal j -p {}", script.pid());
+        let mut run = stage.start_isotherm(&format!("{watch} -c {}", settings.display()));
+        run.until_it_says("status at");
+        assert!(until(Duration::from_secs(90), || slow() >= at_least), "{}", run.err());
+        run.signal("KILL");
+        assert_eq!(run.end().code, None);
+        let left = slow();
+        assert!(left < 26, "in the middle: {left} MiB");
+        std::thread::sleep(Duration::from_secs(4));
+        assert_eq!(slow(), left, "nothing goes on without it");
+        let _ = fs::remove_file(&verdict);
+        support::signal(script.pid(), "USR1");
+        assert!(until(Duration::from_secs(60), || fs::read_to_string(&verdict).is_ok_and(|text| !text.is_empty())));
+        assert_eq!(fs::read_to_string(&verdict).unwrap(), "same");
+    }
+    stage.isotherm("undo --journal j").ended(0).prints("0 of 0").prints("stays there");
+}
+
+#[test]
 fn once_idle_pages_go_down_and_a_dry_run_says_so_before() {
     need!(sees_pages(), "the page-table source");
     need!(

@@ -15,7 +15,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use support::{Script, Stage, idle_and_hot, is_root, own_cgroup, sees_pages, skip, until, workload};
+use support::{Running, Script, Stage, idle_and_hot, is_root, own_cgroup, sees_pages, skip, until, workload};
 
 const MIB: u64 = 1 << 20;
 
@@ -205,6 +205,55 @@ fn idle_memory_leaves_while_run_goes_on_and_too_many_refaults_stop_it() {
     assert!(of("left_bytes") >= 40 * MIB && of("refaulted_bytes") >= 36 * MIB, "{recorded:#}");
     assert!(of("out_bytes") < 8 * MIB, "{recorded:#}");
     stage.isotherm("report processes r").ended(0).prints("CAME BACK");
+}
+
+/// Has `script` compare its memory, during which `meanwhile` happens.
+fn is_unchanged(script: &Script, verdict: &Path, meanwhile: impl FnOnce()) -> bool {
+    let _ = fs::remove_file(verdict);
+    support::signal(script.pid(), "USR1");
+    meanwhile();
+    assert!(until(Duration::from_secs(60), || fs::read_to_string(verdict).is_ok_and(|text| !text.is_empty())));
+    fs::read_to_string(verdict).unwrap() == "same"
+}
+
+/// While it watches, while memory leaves, and while it comes back.
+#[test]
+fn killed_at_any_moment_nothing_is_lost_and_the_next_run_goes_on() {
+    need!(sees_pages(), "the page-table source");
+    need!(std::env::var_os("ISOTHERM_LAB").is_some() && has_swap(), "a guest of the lab with swap");
+    let stage = Stage::new();
+    let (settings, verdict) = (stage.path("page-out.toml"), stage.path("verdict"));
+    let slowly = PAGE_OUT.replace("min_idle", "quota = { size = \"2MiB\" }\nmin_idle");
+    fs::write(&settings, slowly.replace("[budgets]", "[[scheme]]\naction = \"bring-back\"\n[budgets]")).unwrap();
+    let Some(script) = idle_and_hot(48, &verdict) else { return skip("python3") };
+    let swapped = || memory_of(script.pid()).1.0;
+    let watch = format!("run --socket s.sock --journal j --max-cpu 200 --max-slowdown 200 -p {}", script.pid());
+    let start = || {
+        let mut run = stage.start_isotherm(&format!("{watch} -c {}", settings.display()));
+        run.until_it_says("status at");
+        run
+    };
+    let kill = |run: Running| {
+        run.signal("KILL");
+        assert_eq!(run.end().code, None);
+    };
+    kill(start());
+    assert_eq!(swapped(), 0);
+    let run = start();
+    assert!(until(Duration::from_secs(60), || swapped() >= 4 * MIB), "{}", run.err());
+    kill(run);
+    let left = swapped();
+    assert!(left < 40 * MIB, "in the middle: {left} bytes");
+    std::thread::sleep(Duration::from_secs(4));
+    assert!(swapped() <= left, "nothing goes on without it");
+    assert!(is_unchanged(&script, &verdict, || {}));
+    let run = start();
+    assert!(until(Duration::from_secs(60), || swapped() >= 24 * MIB), "{}", run.err());
+    assert!(is_unchanged(&script, &verdict, || kill(run)));
+    // What is idle of Python itself was not accessed.
+    let left = swapped();
+    assert!(left < 10 * MIB, "{left} bytes are out");
+    stage.isotherm("undo --journal j").ended(0).prints("0 of 0").prints("comes back when it is accessed");
 }
 
 #[test]

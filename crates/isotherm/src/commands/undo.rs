@@ -202,7 +202,10 @@ impl Report {
                 writeln!(out, "  left: {unserved:>7} huge ranges  not tried: something held them up; try again")?;
             }
         }
-        writeln!(out, "what was paged out comes back when it is accessed")?;
+        writeln!(
+            out,
+            "what was paged out comes back when it is accessed; what was moved between memory tiers stays there until it moves up for its heat"
+        )?;
         Ok(())
     }
 }
