@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
-use support::{Script, Stage, idle_and_hot, sees_pages, skip, until, workload};
+use support::{Script, Stage, idle_and_hot, is_unchanged, sees_pages, skip, until, workload};
 
 const MIB: u64 = 1 << 20;
 const SCHEMES: &str = "\
@@ -93,9 +93,7 @@ fn idle_pages_go_down_and_come_up_when_they_are_accessed_as_they_were() {
     assert!(until(Duration::from_secs(20), || bytes("demoted_bytes") >= 26 * MIB), "{:#}", reported());
     assert_eq!((bytes("back_bytes"), &reported()["stays"]), (0, &Value::Null), "{:#}", reported());
     // All of it is read at once, which is too little to be hot, and its contents are as they were.
-    support::signal(script.pid(), "USR1");
-    assert!(until(Duration::from_secs(60), || fs::read_to_string(&verdict).is_ok_and(|text| !text.is_empty())));
-    assert_eq!(fs::read_to_string(&verdict).unwrap(), "same");
+    assert!(is_unchanged(&script, &verdict, || {}));
     run.signal("INT");
     run.end().ended(0).prints("to slow memory");
 }
@@ -124,10 +122,7 @@ fn killed_while_pages_go_down_nothing_is_lost_and_the_next_run_goes_on() {
         assert!(left < 26, "in the middle: {left} MiB");
         std::thread::sleep(Duration::from_secs(4));
         assert_eq!(slow(), left, "nothing goes on without it");
-        let _ = fs::remove_file(&verdict);
-        support::signal(script.pid(), "USR1");
-        assert!(until(Duration::from_secs(60), || fs::read_to_string(&verdict).is_ok_and(|text| !text.is_empty())));
-        assert_eq!(fs::read_to_string(&verdict).unwrap(), "same");
+        assert!(is_unchanged(&script, &verdict, || {}));
     }
     stage.isotherm("undo --journal j").ended(0).prints("0 of 0").prints("stays there");
 }

@@ -13,9 +13,10 @@ use isotherm_units::{Addr, Bytes, PmdNo};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
-use support::{Running, Script, Stage, idle_and_hot, is_root, own_cgroup, sees_pages, skip, until, workload};
+use support::{
+    Running, Script, Stage, idle_and_hot, is_root, is_unchanged, own_cgroup, sees_pages, skip, until, workload,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -159,10 +160,7 @@ fn idle_memory_leaves_for_swap_and_comes_back_as_it_was() {
     assert!(swapped.0 >= left * 9 / 10 && swapped.0 <= left * 11 / 10, "{swapped} in swap: {report:#}");
     assert!(resident_after.0 >= 4 * MIB, "what is hot stays: {resident_after}");
     assert_eq!(report["counters"]["left_pages"].as_u64().unwrap() * 4096, left);
-    let sent = Command::new("kill").args(["-USR1", &script.pid().to_string()]).status().unwrap();
-    assert!(sent.success());
-    until(Duration::from_secs(60), || fs::read_to_string(&verdict).is_ok_and(|text| !text.is_empty()));
-    assert_eq!(fs::read_to_string(&verdict).unwrap(), "same");
+    assert!(is_unchanged(&script, &verdict, || {}));
     assert!(memory_of(script.pid()).1.0 < swapped.0 / 4, "it came back");
 }
 
@@ -185,9 +183,7 @@ fn idle_memory_leaves_while_run_goes_on_and_too_many_refaults_stop_it() {
     assert!(swapped.0 >= 40 * MIB, "{swapped} in swap: {:#}", reported());
     assert_eq!(reported()["stays"], Value::Null, "{:#}", reported());
     // All of it is read at once.
-    support::signal(script.pid(), "USR1");
-    assert!(until(Duration::from_secs(60), || fs::read_to_string(&verdict).is_ok_and(|text| !text.is_empty())));
-    assert_eq!(fs::read_to_string(&verdict).unwrap(), "same");
+    assert!(is_unchanged(&script, &verdict, || {}));
     let read = Instant::now();
     assert!(until(Duration::from_secs(20), || reported()["stays"] == "refaults"), "{:#}", reported());
     assert!(read.elapsed() < Duration::from_secs(5), "it has stopped after {:?}", read.elapsed());
@@ -205,15 +201,6 @@ fn idle_memory_leaves_while_run_goes_on_and_too_many_refaults_stop_it() {
     assert!(of("left_bytes") >= 40 * MIB && of("refaulted_bytes") >= 36 * MIB, "{recorded:#}");
     assert!(of("out_bytes") < 8 * MIB, "{recorded:#}");
     stage.isotherm("report processes r").ended(0).prints("CAME BACK");
-}
-
-/// Has `script` compare its memory, during which `meanwhile` happens.
-fn is_unchanged(script: &Script, verdict: &Path, meanwhile: impl FnOnce()) -> bool {
-    let _ = fs::remove_file(verdict);
-    support::signal(script.pid(), "USR1");
-    meanwhile();
-    assert!(until(Duration::from_secs(60), || fs::read_to_string(verdict).is_ok_and(|text| !text.is_empty())));
-    fs::read_to_string(verdict).unwrap() == "same"
 }
 
 /// While it watches, while memory leaves, and while it comes back.

@@ -379,6 +379,15 @@ heat([at + page for page in range(0, hot, 4096)])
     ))
 }
 
+/// Has a script of [`idle_and_hot`] compare its memory, during which `meanwhile` happens.
+pub fn is_unchanged(script: &Script, verdict: &Path, meanwhile: impl FnOnce()) -> bool {
+    let _ = fs::remove_file(verdict);
+    signal(script.pid(), "USR1");
+    meanwhile();
+    assert!(until(Duration::from_secs(60), || fs::read_to_string(verdict).is_ok_and(|text| !text.is_empty())));
+    fs::read_to_string(verdict).unwrap() == "same"
+}
+
 /// Bytes of a process on huge pages, as the kernel says.
 pub fn huge_bytes(pid: u32) -> u64 {
     let rollup = read(&Path::new("/proc").join(pid.to_string()).join("smaps_rollup"));
