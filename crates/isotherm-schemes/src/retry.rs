@@ -115,6 +115,11 @@ impl RetryScheduler {
         self.tries.contains_key(&(process, pmd))
     }
 
+    /// Whether hints of a process wait for something that is not their own, or are back to show whether that is over. O(processes).
+    pub fn waits_with_others(&self, process: TargetId) -> bool {
+        self.groups.keys().any(|(of, _)| *of == process)
+    }
+
     /// Number of deferred hints.
     pub fn deferred(&self) -> usize {
         self.deferred.len()
@@ -154,6 +159,18 @@ impl RetryScheduler {
             group.due.take_if(|_| group.waiting.is_empty());
         }
         self.forget_if_empty((process, action));
+    }
+
+    /// Drops the deferred hint of a huge range if it waits for a quota and `hint` is for another action: a quota may last for a day. Returns whether
+    /// it has. Hints from outside stay.
+    pub fn give_way(&mut self, hint: &Hint) -> bool {
+        let deferred = self.waiting.get(&(hint.process, hint.pmd)).and_then(|number| self.deferred.get(number));
+        let Some(&(waiting, _, why)) = deferred else { return false };
+        if why != Wait::Quota || waiting.action == hint.action || waiting.origin == Origin::External {
+            return false;
+        }
+        self.drop_deferred(hint.process, hint.pmd, waiting.action);
+        true
     }
 
     /// A deferred huge range has become hotter or colder, or another program asks for it, which heat does not undo. Returns whether its level has

@@ -15,6 +15,8 @@ use std::time::Duration;
 
 /// The shortest age at which pages may leave. Below, a page counts as idle that is merely not in use at the moment.
 pub const SHORTEST_AGE: Duration = Duration::from_secs(10);
+/// The longest: intervals end there ([`isotherm_heat::Interval::LONGEST`]).
+pub const LONGEST_AGE: Duration = Duration::from_secs(38 * 86_400);
 const DEFAULT_AGE: Duration = Duration::from_mins(10);
 /// Percent of the working set that may come back in a minute: what the field pages out by.
 const DEFAULT_MAX_REFAULTS_PCT: f64 = 0.2;
@@ -286,6 +288,10 @@ fn age_ns(written: &Written) -> Result<Ns, String> {
     if age < SHORTEST_AGE {
         return Err(format!("min_idle has to be {SHORTEST_AGE:?} or longer"));
     }
+    if age > LONGEST_AGE {
+        let days = LONGEST_AGE.as_secs() / 86_400;
+        return Err(format!("min_idle has to be {days} days or shorter: idle time is not known for longer"));
+    }
     Ok(Ns::try_from(age.as_nanos()).unwrap_or(Ns::MAX))
 }
 
@@ -439,6 +445,7 @@ mod tests {
             ("action = \"page-in\"", "page-in"),
             ("action = \"page-out\"\nmin_idle = \"soon\"", "min_idle"),
             ("action = \"page-out\"\nmin_idle = \"9s\"", "10s or longer"),
+            ("action = \"split\"\nmin_idle = \"1000years\"", "38 days or shorter"),
             ("action = \"page-out\"\nmax_refaults = 0.0", "above 0"),
             ("action = \"page-out\"\nmax_refaults = nan", "above 0"),
             ("action = \"page-out\"\nmin_idel = \"9s\"", "min_idel"),

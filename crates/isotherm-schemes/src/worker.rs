@@ -1,7 +1,7 @@
 //! Performs the actions that hints ask for, within budgets, and checks the guards right before each try.
 //!
-//! [`Worker`] is the [`Consumer`] of hints for all actions; it names none ([`crate::action`]). All actions share the
-//! budgets of CPU, of tries per second and of stalls of a target. Each action says which other guards apply. The worker
+//! [`Worker`] is the [`Consumer`] of hints for all actions ([`crate::action`]); it names one: what was brought back does not show whether
+//! its cgroup has room. All actions share the budgets of CPU, of tries per second and of stalls of a target. Each action says which other guards apply. The worker
 //! reads no clock: time is an argument, so that tests can simulate any load.
 //!
 //! A hint is dropped once it is handled, whatever the result. Only temporary obstacles (busy pages, no free huge page,
@@ -300,11 +300,11 @@ impl<M: Machine> Worker<M> {
         }
     }
 
-    /// Whether the process would grow by more than its share.
+    /// Whether the process would grow by more than its share. What does not make it grow may go on when it has: the share may have been lessened.
     fn outgrows(&self, process: TargetId, price: Price) -> bool {
         let Some(member) = self.members.get(&process) else { return false };
         let grown = (member.grown_pages + u64::from(price.grows)) as f64;
-        grown > member.process.resident.pages() as f64 * self.budgets.growth_pct / 100.0
+        price.grows > 0 && grown > member.process.resident.pages() as f64 * self.budgets.growth_pct / 100.0
     }
 
     /// Runs `act` and charges its CPU time to the budget, whatever the result: refusals cost CPU too.

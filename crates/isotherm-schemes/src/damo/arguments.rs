@@ -258,6 +258,7 @@ mod tests {
         let min_idle = |text: &str| read(text).map(|converted| converted.schemes[0].min_idle.clone().unwrap());
         let pageout = "--damos_action pageout --damos_access_rate 0 0";
         assert_eq!(min_idle(&format!("{pageout} --damos_age 90000000 max")), Ok("1m 30s".into()));
+        assert_eq!(min_idle(&format!("{pageout} --damos_age 100d max")), Ok("1month 7days 13h 26m 24s".into()));
         for text in [
             format!("damo start 812 {pageout} --damos_age 1h max"),
             format!("{pageout} --damos_age 1h max 812"),

@@ -11,7 +11,7 @@ mod quotas;
 pub use arguments::{are_arguments, read_arguments};
 
 use crate::page_out::watermarks::Watermarks;
-use crate::scheme::{ActionName, SHORTEST_AGE, Written};
+use crate::scheme::{ActionName, LONGEST_AGE, SHORTEST_AGE, Written};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -216,7 +216,10 @@ fn min_idle(pattern: Option<&AccessPattern>, notes: &mut Vec<String>) -> Result<
     if age < SHORTEST_AGE {
         notes.push(format!("the age of {age:?} is below the shortest, which is used: {SHORTEST_AGE:?}"));
     }
-    Ok(humantime::format_duration(age.max(SHORTEST_AGE)).to_string())
+    if age > LONGEST_AGE {
+        notes.push(format!("the age of {age:?} is above the longest, which is used: {LONGEST_AGE:?}"));
+    }
+    Ok(humantime::format_duration(age.clamp(SHORTEST_AGE, LONGEST_AGE)).to_string())
 }
 
 /// The cgroups that all filters keep to.

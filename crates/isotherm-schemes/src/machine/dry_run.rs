@@ -1,4 +1,4 @@
-//! A machine that does nothing, for `--dry-run`.
+//! A machine that changes nothing, for `--dry-run`.
 
 use super::{CgroupState, HostState, Live, Machine, Process, Unfit};
 use crate::outcome::Refusal;
@@ -43,6 +43,9 @@ impl Machine for DryRun {
 
     fn dismiss(&mut self, process: TargetId) {
         self.live.dismiss(process);
+        for handled in [&mut self.done, &mut self.moved] {
+            handled.retain(|(of, _)| *of != process);
+        }
     }
 
     fn fork_of(&mut self, process: TargetId) -> Option<u32> {
@@ -60,5 +63,22 @@ impl Machine for DryRun {
 
     fn cpu_ns(&mut self) -> Ns {
         self.live.cpu_ns()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_kept_of_a_process_that_is_dismissed() {
+        let mut machine = DryRun::new(BTreeMap::new());
+        let [gone, other] = [1, 2].map(|pid| TargetId { pid, start_ticks: 1 });
+        for process in [gone, other] {
+            machine.done.insert((process, PmdNo(1)));
+            machine.moved.insert((process, PmdNo(2)));
+        }
+        machine.dismiss(gone);
+        assert_eq!((machine.done, machine.moved), ([(other, PmdNo(1))].into(), [(other, PmdNo(2))].into()));
     }
 }

@@ -110,6 +110,8 @@ impl Mover {
         self.promoted += u64::from(moves.promote.count());
         let found = |of| if of == pmd { Found::Present(moves.promote) } else { Found::NotRead };
         let back = self.down.come_back(now, found);
+        // Nothing is brought back here, so nobody asks which are likely to follow.
+        self.down.take_following();
         self.brake.note(back, self.working_set_pages, now);
         self.down.leave(pmd, moves.demote, self.brake.next_age_ns(), now);
     }
@@ -154,6 +156,7 @@ mod tests {
         let few: Mask = (0..100).collect();
         mover.moved(PmdNo(1), up(few), 64 * S);
         assert_eq!((mover.status().back_bytes, mover.status().stays), (100 << 12, None));
+        assert_eq!(mover.down.take_following(), [], "nothing is kept that nobody takes");
         mover.moved(PmdNo(1), up(Mask::ALL), 65 * S);
         let status = mover.status();
         assert_eq!((status.promoted_bytes, status.demoted_bytes), ((1024 + 100) << 12, 2 << 20));

@@ -10,7 +10,7 @@ use super::watermarks::Watermarks;
 use isotherm_heat::{Mask, Ns};
 use isotherm_units::{Bytes, PmdNo};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Most huge ranges with pages that are out which are read in a window: half a millisecond.
 pub const MAX_READ: usize = 1024;
@@ -100,6 +100,8 @@ pub struct Keeper {
     must_stay_until: Ns,
     /// Where reading what is out goes on.
     cursor: PmdNo,
+    /// Pages that have left since it was asked what to read: the read may have come before, and found them present.
+    left_since: BTreeMap<PmdNo, Mask>,
 }
 
 impl Keeper {
@@ -116,11 +118,13 @@ impl Keeper {
             is_active: false,
             must_stay_until: 0,
             cursor: PmdNo(0),
+            left_since: BTreeMap::new(),
         }
     }
 
     /// Huge ranges to read before [`Keeper::come_back`], in address order: some of those that are out, in turn.
     pub fn out_in(&mut self) -> Vec<PmdNo> {
+        self.left_since.clear();
         let after = self.left.pmds_from(self.cursor).take(MAX_READ);
         let mut some: Vec<PmdNo> = after.collect();
         if some.len() < MAX_READ {
@@ -143,12 +147,19 @@ impl Keeper {
 
     /// Notes that these pages have left.
     pub fn leave(&mut self, pmd: PmdNo, pages: Mask, now: Ns) {
+        let since = self.left_since.entry(pmd).or_insert(Mask::NONE);
+        *since = *since | pages;
         self.left.leave(pmd, pages, self.brake.next_age_ns(), now);
     }
 
-    /// Takes in what was found in huge ranges that are out, and the working set of a minute.
+    /// Takes in what was found in huge ranges that are out, and the working set of a minute. What has left since [`Keeper::out_in`] is looked at with the
+    /// next read.
     pub fn come_back(&mut self, working_set_pages: u64, now: Ns, found: impl Fn(PmdNo) -> Found) {
-        let refaults = self.left.come_back(now, found);
+        let left_since = |pmd| self.left_since.get(&pmd).copied().unwrap_or(Mask::NONE);
+        let refaults = self.left.come_back(now, |pmd| match found(pmd) {
+            Found::Present(present) => Found::Present(present & !left_since(pmd)),
+            other => other,
+        });
         self.working_set_pages = working_set_pages;
         self.brake.note(refaults, working_set_pages, now);
     }
@@ -314,6 +325,22 @@ mod tests {
         keeper.must_stay(70 * S);
         assert_eq!((keeper.age_ns(None, 69 * S), keeper.status().stays), (None, Some(Stays::MustStay)));
         assert_eq!(keeper.age_ns(None, 70 * S), Some(60 * S));
+    }
+
+    #[test]
+    fn what_leaves_while_a_huge_range_is_read_has_not_come_back() {
+        let mut keeper = keeper();
+        keeper.leave(PmdNo(1), (0..10).collect(), 61 * S);
+        assert_eq!(keeper.out_in(), [PmdNo(1)]);
+        // The worker is done with these after they were read.
+        keeper.leave(PmdNo(1), (100..400).collect(), 62 * S);
+        let read = |keeper: &mut Keeper, now| {
+            keeper.come_back(100_000, now, |_| Found::Present((100..400).collect()));
+            (keeper.status().refaulted_bytes >> 12, keeper.status().out_bytes >> 12)
+        };
+        assert_eq!(read(&mut keeper, 62 * S), (0, 310));
+        assert_eq!(keeper.out_in(), [PmdNo(1)]);
+        assert_eq!(read(&mut keeper, 63 * S), (300, 10), "what is found with the next read has");
     }
 
     #[test]

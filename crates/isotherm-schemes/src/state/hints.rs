@@ -32,10 +32,14 @@ impl State {
         }
     }
 
-    /// Whether a huge range neither rests from the action nor waits or is worked on. One that is tried again waits at the level that it has.
-    pub(super) fn may_be_hinted(&mut self, hint: &Hint) -> bool {
+    /// Whether a huge range neither rests from the action nor waits or is worked on. One that is tried again waits at the level that it has. One that
+    /// waits for the quota of another action waits no more.
+    fn may_be_hinted(&mut self, hint: &Hint) -> bool {
         let key = (hint.process, hint.pmd);
         let is_resting = self.resting_of(hint.action).is_some_and(|resting| resting.contains_key(&key));
+        if !is_resting && self.retry.give_way(hint) {
+            self.no_longer_hinted(hint.process, hint.pmd);
+        }
         let is_tried_again = hint.origin != Origin::External
             && self.retry.was_tried(hint.process, hint.pmd)
             && self.queue.contains(hint.process, hint.pmd).is_some();

@@ -273,6 +273,10 @@ impl State {
         let (unchecked, pmds) = self.unchecked_of_all;
         // The MGLRU generations know all huge ranges from the first window on.
         let is_ready = self.hints == HintSource::Mglru || plan::is_ready(unchecked, pmds, watched_ns);
+        if (target.paused_for, target.cgroup_wait) != (None, None) && !self.retry.waits_with_others(window.id) {
+            // What had to wait has cooled, and no hint is left that would show when the pause is over.
+            (target.paused_for, target.cgroup_wait) = (None, None);
+        }
         self.resting.retain(|_, until| *until > now);
         if target.refused.is_some() || !is_ready || !actions.collapses {
             return;
@@ -627,6 +631,26 @@ mod tests {
         state.feed(&window(1, 0.0), Bytes(1 << 30), 4 * S);
         assert_eq!(state.take(4 * S).map(|(hint, _)| hint.pmd), Some(PmdNo(8)));
         assert_eq!(state.take(4 * S), None);
+    }
+
+    #[test]
+    fn a_pause_is_not_reported_any_more_when_nothing_waits_for_its_end() {
+        let mut state = State::new(Rules::default(), Budgets::default());
+        state.feed(&window(1, 9000.0), Bytes(1 << 30), S);
+        while state.due(S).is_ok() {
+            let Some((hint, tries)) = state.take(S) else { continue };
+            let handled = Handled::Later(2 * S, Wait::Fork);
+            let report = Report { handled, counters: Counters::default(), paused_for: Some(77), cgroup_wait: None };
+            state.settle(hint, tries, report, S);
+        }
+        state.feed(&window(1, 9000.0), Bytes(1 << 30), 2 * S);
+        assert!(state.status().paused.is_some());
+        // All of it has cooled, so what comes back is dropped.
+        for second in 3..300 {
+            state.feed(&window(1, 0.0), Bytes(1 << 30), second * S);
+            while state.due(second * S).is_ok() && state.take(second * S).is_some() {}
+        }
+        assert_eq!((state.retry.deferred(), state.status().paused), (0, None));
     }
 
     #[test]

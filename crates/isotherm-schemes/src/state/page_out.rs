@@ -340,6 +340,16 @@ mod tests {
     const COLLAPSE_ALL: &str = "action = \"collapse\"";
 
     #[test]
+    fn what_waits_for_the_quota_of_one_scheme_does_not_keep_another_from_it() {
+        let collapse = "action = \"collapse\"\nquota = { size = \"2MiB\", every = \"1h\" }";
+        let mut scene = Scene::new(&[collapse, PAGE_OUT_DB]);
+        scene.window(&[1, 2], &[], Mask::NONE);
+        assert_eq!(scene.serve(), [(COLLAPSE.0, 1)]);
+        scene.window(&[], &[2], Mask::NONE);
+        assert_eq!(scene.serve(), [(PAGE_OUT.0, 2)], "not after an hour only");
+    }
+
+    #[test]
     fn a_quota_limits_what_is_hinted_in_an_interval() {
         // Three huge ranges in the six seconds of a window.
         let mut scene = Scene::new(&[&format!("{PAGE_OUT_DB}\nquota = {{ size = \"6MiB\", every = \"6s\" }}")]);

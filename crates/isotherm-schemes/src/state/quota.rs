@@ -127,11 +127,23 @@ impl State {
     }
 
     fn set_aside(&mut self, process: TargetId, pmd: PmdNo, (charge, pages): (Charge, u32), now: Ns) -> Result<(), Ns> {
-        let Some(place) = self.place_of(process, charge).filter(|_| pages > 0) else { return Ok(()) };
+        if pages == 0 {
+            return Ok(());
+        }
+        let Some(place) = self.place_of(process, charge) else {
+            // After the schemes have changed it is not known until the next window which of them the process is of.
+            let may_have_quota = !self.actions.contains_key(&process) && self.has_quota(charge);
+            return if may_have_quota { Err(now + SOON) } else { Ok(()) };
+        };
         let Some(quota) = self.schemes.get(place).and_then(|scheme| scheme.quota) else { return Ok(()) };
         // The settings may have been read again since the last window.
         let account = self.quotas.entry(place).or_insert_with(|| Spending::new(quota, now));
         if account.reserve(process, pmd, pages) { Ok(()) } else { Err(account.ends().max(now + SOON)) }
+    }
+
+    /// Whether any scheme that does this has a quota.
+    fn has_quota(&self, charge: Charge) -> bool {
+        self.schemes.iter().any(|scheme| scheme.quota.is_some() && scheme.action.charge() == Some(charge))
     }
 
     /// The accounts of all schemes that do this.
@@ -341,6 +353,16 @@ mod tests {
         scene.state.set_schemes(schemes(&[COLLAPSES]));
         scene.state.set_cgroup(process(1), "db", "/app");
         assert_eq!(scene.serve(S), [(1, 9), (1, 8)]);
+    }
+
+    #[test]
+    fn between_a_change_of_the_schemes_and_the_next_window_nothing_is_done_beside_the_quota() {
+        let mut scene = Scene::new(&[COLLAPSES]);
+        scene.window(1, S);
+        scene.state.set_schemes(schemes(&[COLLAPSES]));
+        assert_eq!(scene.serve(S), [], "all ten otherwise, and none of them counted");
+        scene.window(1, 2 * S);
+        assert_eq!((scene.serve(2 * S), scene.spent()), (vec![(1, 9), (1, 8)], vec![1024]));
     }
 
     #[test]

@@ -477,6 +477,18 @@ fn a_huge_range_whose_charge_is_always_refused_is_given_up() {
 }
 
 #[test]
+fn a_smaller_share_of_growth_stops_what_grows_and_nothing_else() {
+    let mut fake = Fake::default();
+    fake.looks.insert(PmdNo(1), PmdCheck { present: 462, exclusive: 462, refusal: None });
+    fake.looks.insert(PmdNo(3), PmdCheck { present: 462, exclusive: 462, refusal: None });
+    let mut scene = Scene::new(fake, Budgets { growth_pct: 100.0, ..unlimited() });
+    assert_eq!(scene.hint(A, 1).play(1), [(1, Outcome::Done { grown: 50 })]);
+    scene.worker.set_budgets(Budgets { growth_pct: 0.0, ..unlimited() }, scene.now);
+    assert_eq!(scene.hint(A, 2).play(1), [(2, Outcome::Done { grown: 0 })], "it adds no page");
+    assert_eq!(scene.hint(A, 3).play(1), [(3, Outcome::Refused(Refusal::Growth))]);
+}
+
+#[test]
 fn hints_put_off_can_be_given_up() {
     let mut scene = Scene::new(Fake { cgroup: Some(limits((58, 64), (0, 64))), ..Fake::default() }, unlimited());
     scene.hint(A, 1).hint(A, 2);
