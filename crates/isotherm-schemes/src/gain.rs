@@ -44,8 +44,13 @@ impl Measured {
         let misses =
             end.misses.zip(begin.misses).filter(|_| seconds > 0.1).map(|(e, b)| e.saturating_sub(b) as f64 / seconds);
         let units = end.work.zip(begin.work).map(|(e, b)| e - b).filter(|units| *units > 0.0);
-        let cpu_us = end.cpu_ticks.saturating_sub(begin.cpu_ticks) as f64 * TICK_US;
-        Measured { rss: end.rss, misses_per_s: misses, cpu_us_per_unit: units.map(|units| cpu_us / units) }
+        // Less than before is not known, not nothing.
+        let cpu_us = end.cpu_ticks.checked_sub(begin.cpu_ticks).map(|ticks| ticks as f64 * TICK_US);
+        Measured {
+            rss: end.rss,
+            misses_per_s: misses,
+            cpu_us_per_unit: units.zip(cpu_us).map(|(units, us)| us / units),
+        }
     }
 }
 
@@ -103,5 +108,7 @@ mod tests {
         let measured = Measured::between(&begin, &end);
         assert_eq!(measured, Measured { rss: Bytes(120), misses_per_s: Some(10.0), cpu_us_per_unit: Some(1000.0) });
         assert_eq!(Measured::between(&end, &end).cpu_us_per_unit, None, "nothing was done");
+        let less = Reading { cpu_ticks: 20, ..end };
+        assert_eq!(Measured::between(&begin, &less).cpu_us_per_unit, None, "less than before is not known");
     }
 }

@@ -7,17 +7,24 @@ use anyhow::Result;
 use isotherm_host::tlb::DtlbCounter;
 use isotherm_schemes::gain::{Gain, Measured, Reading};
 use isotherm_sys::clock;
-use isotherm_sys::proc::Proc;
+use isotherm_sys::proc::{Identity, Proc};
 use isotherm_units::Bytes;
 use std::io::{self, Write};
 use std::time::Duration;
 
 /// Measures a fixed set of processes.
 pub struct Probe {
-    pids: Vec<u32>,
+    processes: Vec<Process>,
     proc: Proc,
     misses: Vec<DtlbCounter>,
     misses_note: Option<String>,
+}
+
+/// One of them.
+struct Process {
+    identity: Identity,
+    /// CPU time up to the last reading: it stays in the sum when the process has ended.
+    cpu_ticks: u64,
 }
 
 impl Probe {
@@ -31,7 +38,10 @@ impl Probe {
                 Err(error) => misses_note = Some(error.to_string()),
             }
         }
-        Probe { pids, proc: Proc::default(), misses, misses_note }
+        let proc = Proc::default();
+        let known = pids.iter().filter_map(|pid| Some(proc.stat(*pid).ok()?.identity()));
+        let processes = known.map(|identity| Process { identity, cpu_ticks: 0 }).collect();
+        Probe { processes, proc, misses, misses_note }
     }
 
     /// Whether TLB misses can be counted.
@@ -45,7 +55,7 @@ impl Probe {
     }
 
     /// Measures amounts, and rates over `time`. Waits for `time`, or until `stop` is set. `work` runs the user's command.
-    pub fn measure(&self, mut work: Option<&mut Runner>, time: Duration, stop: &Stop) -> Result<Measured> {
+    pub fn measure(&mut self, mut work: Option<&mut Runner>, time: Duration, stop: &Stop) -> Result<Measured> {
         let begin = self.reading(work.as_deref_mut(), || stop.is_set())?;
         stop.sleep(time);
         let end = self.reading(work, || stop.is_set())?;
@@ -53,11 +63,16 @@ impl Probe {
     }
 
     /// Reads the counters, and the work done if `work` can run its command. Omits the work if `is_over` returns true before that has ended.
-    pub fn reading(&self, work: Option<&mut Runner>, is_over: impl Fn() -> bool) -> Result<Reading> {
+    pub fn reading(&mut self, work: Option<&mut Runner>, is_over: impl Fn() -> bool) -> Result<Reading> {
         let mut reading = Reading { at: clock::monotonic_ns(), ..Reading::default() };
-        for pid in &self.pids {
-            reading.rss.0 += self.proc.status(*pid).ok().and_then(|s| s.rss).unwrap_or_default().0;
-            reading.cpu_ticks += self.proc.stat(*pid).map_or(0, |s| s.utime + s.stime);
+        for process in &mut self.processes {
+            let pid = process.identity.pid;
+            // Another may have its pid by now.
+            if let Some(stat) = self.proc.stat(pid).ok().filter(|stat| stat.identity() == process.identity) {
+                process.cpu_ticks = stat.utime + stat.stime;
+                reading.rss.0 += self.proc.status(pid).ok().and_then(|s| s.rss).unwrap_or_default().0;
+            }
+            reading.cpu_ticks += process.cpu_ticks;
         }
         if self.counts_misses() {
             reading.misses = Some(self.misses.iter().filter_map(|c| c.read().ok()?.events()).sum());
@@ -91,4 +106,29 @@ pub fn tell(gain: &Gain, out: &mut dyn Write) -> io::Result<()> {
         )?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn the_cpu_time_of_a_process_that_has_ended_stays_in_the_sum() {
+        let mut child = Command::new("sh")
+            .args(["-c", "i=0; while [ $i -lt 60000 ]; do i=$((i + 1)); done; echo done; exec sleep 60"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut probe = Probe::start([child.id(), std::process::id()].into_iter());
+        let mut done = [0; 5];
+        io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut done).unwrap();
+        let mut ticks = || probe.reading(None, || false).map(|reading| (reading.cpu_ticks, reading.rss.0)).unwrap();
+        let (before, both) = ticks();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let (after, one) = ticks();
+        assert!(after >= before, "{before} ticks, then {after}");
+        assert!(one < both, "its memory is gone: {both}, then {one}");
+    }
 }

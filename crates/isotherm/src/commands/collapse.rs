@@ -159,17 +159,18 @@ fn run(args: &CollapseArgs) -> Result<()> {
     }
     let pids: Vec<u32> = known.iter().map(|k| k.id.pid).collect();
     let mut pass = plan(args, known, live, (&rules, budgets))?;
-    let probe = Probe::start(pids.into_iter());
-    let mut measure = || match args.dry_run {
+    let mut probe = Probe::start(pids.into_iter());
+    let length = measured_for(args, &probe);
+    let mut measure = |probe: &mut Probe| match args.dry_run {
         true => Ok(None),
-        false => probe.measure(work.as_mut(), measured_for(args, &probe), &stop).map(Some),
+        false => probe.measure(work.as_mut(), length, &stop).map(Some),
     };
-    let before = measure()?;
+    let before = measure(&mut probe)?;
     serve(&mut pass, args, &stop)?;
     // What was collapsed is reported in any case.
-    let after = measure().or_else(|error| {
+    let after = measure(&mut probe).or_else(|error| {
         output::warn(format_args!("CPU per unit of work was not measured again: {error:#}"));
-        probe.measure(None, measured_for(args, &probe), &stop).map(Some)
+        probe.measure(None, length, &stop).map(Some)
     })?;
     let gain = Gain::between((None, None), before.zip(after), probe.misses_note());
     let report = report(args.dry_run, source, pass.finish(), gain);
