@@ -245,10 +245,13 @@ impl Target {
 
     /// A huge range chosen by [`Target::due_clears`] could not be cleared now. It is due again shortly.
     pub fn clear_later(&mut self, now: Ns, pmd: PmdNo) {
-        if let Some(entry) = self.pmds.get_mut(pmd) {
-            entry.timing.flags.remove(Flags::URGENT);
-            self.routine.push((entry.timing.plan_clear(now + FIRST_READ, true), pmd));
+        let Some(entry) = self.pmds.get_mut(pmd) else { return };
+        entry.timing.flags.remove(Flags::URGENT);
+        if !entry.timing.is(Flags::CHECKED) || entry.timing.is(Flags::RENEWED) {
+            // Routine checks have a small share while many first ones wait. It had its turn, so it does not wait for others again.
+            return self.check_first(pmd, Rank::Edge);
         }
+        self.routine.push((entry.timing.plan_clear(now + FIRST_READ, true), pmd));
     }
 
     /// Pages in `pmds` that are not cleared.
@@ -653,6 +656,25 @@ mod tests {
         target.cleared(22 * S, PmdNo(1), Mask::NONE);
         read(&mut target, 32 * S, Mask::NONE, Mask::ALL);
         assert_eq!(known(&target, 32 * S), (512, 0, 0));
+    }
+
+    #[test]
+    fn a_first_check_that_could_not_be_made_is_still_a_first_check() {
+        const S: Ns = 1_000_000_000;
+        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: 60 * S }, 1);
+        let pmds: Vec<PmdNo> = (0..40).map(PmdNo).collect();
+        let fresh = target.refit(&pmds);
+        let bits = PmdBits::Pages { young: Mask::ALL, present: Mask::ALL };
+        fresh.iter().for_each(|pmd| target.read(0, *pmd, bits));
+        let first_only = ClearQuota { urgent: 0, first: 64, routine: 0 };
+        let due = target.due_clears(0, first_only);
+        assert!(!due.is_empty());
+        due.iter().for_each(|pmd| target.clear_later(0, *pmd));
+        let again = target.due_clears(S / 5, first_only);
+        assert!(due.iter().all(|pmd| again.contains(pmd)), "{due:?}, then {again:?}");
+        again.iter().for_each(|pmd| target.cleared(S / 5, *pmd, Mask::NONE));
+        let others = target.due_clears(S, ALL);
+        assert!(!others.iter().any(|pmd| again.contains(pmd)), "nor is it queued for a routine check as well");
     }
 
     #[test]

@@ -194,7 +194,7 @@ impl CpuBudget {
     /// How many huge ranges can be cleared now.
     ///
     /// Every batch is read back eight times within about a second, and each of these passes costs as much as reading
-    /// forty huge ranges. So a budget is saved up for [`SAVED_UP_S`], but not that of unexpected accesses.
+    /// forty huge ranges. So a budget is saved up for [`SAVED_UP_S`], and for unexpected accesses only their share of it.
     pub fn quota(&mut self, now: Ns) -> ClearQuota {
         let [urgent, first, routine] = Class::ALL.map(|class| {
             let tokens = match self.saved_up[class as usize] {
@@ -295,7 +295,8 @@ impl CpuBudget {
     /// When to list again after a listing that took so much CPU time, at the earliest after `tick`.
     pub fn listing_period_ns(&self, took: Ns, tick: Ns) -> Ns {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
-        let period = (took as f64 / (self.shares.share() * LISTING_SHARE)).min(MAX_LISTING_PERIOD as f64) as Ns;
+        let period =
+            (took as f64 / (self.shares.share().min(1.0) * LISTING_SHARE)).min(MAX_LISTING_PERIOD as f64) as Ns;
         period.max(tick)
     }
 

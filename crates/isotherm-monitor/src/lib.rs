@@ -92,6 +92,10 @@ pub struct Monitor<C: Clock> {
     try_again: bool,
     started: Ns,
     next_refit: Ns,
+    /// No listing is moved forward to a moment before this.
+    next_hurried_refit: Ns,
+    /// What the last listing took.
+    listing_took: Ns,
     next_clear: Ns,
     next_shared: Ns,
     last_snapshot: Ns,
@@ -134,6 +138,8 @@ impl<C: Clock> Monitor<C> {
             try_again: false,
             started: now,
             next_refit: now,
+            next_hurried_refit: now,
+            listing_took: 0,
             next_clear: now,
             next_shared: now + SHARED_TICK / 4,
             last_snapshot: now,
@@ -213,7 +219,7 @@ impl<C: Clock> Monitor<C> {
     /// Huge ranges (or regions of sampled targets) that were never checked, and the number of all. While the first are many,
     /// little is known about the heat.
     pub fn unchecked(&self) -> (usize, usize) {
-        let trackers = self.watched.values().map(|w| &w.tracker);
+        let trackers = self.watched.values().filter(|w| !w.exited).map(|w| &w.tracker);
         trackers.fold((0, 0), |(unchecked, all), t| (unchecked + t.unchecked(), all + t.extent().checked_one_by_one()))
     }
 

@@ -54,7 +54,7 @@ impl<C: Clock> Monitor<C> {
         let pids = match self.follower.current().map_err(Error::from) {
             Err(error) if error.is_shortage() => {
                 self.note_shortage(&error);
-                self.next_refit = now + REFIT_TICK;
+                self.next_refit = self.clock.now() + REFIT_TICK;
                 return Ok(());
             }
             pids => pids?,
@@ -77,7 +77,11 @@ impl<C: Clock> Monitor<C> {
         // The first read of a new process happens once. But where there are ever more of them, listing waits for that too.
         let counted_to = if self.watched.len() <= known + MAX_NEW_UNCOUNTED { listed } else { self.clock.cpu() };
         let took = counted_to.saturating_sub(began);
-        self.next_refit = now + if self.try_again { TRY_AGAIN } else { self.cpu.listing_period_ns(took, REFIT_TICK) };
+        self.listing_took = took;
+        let period = self.cpu.listing_period_ns(took, if self.try_again { TRY_AGAIN } else { REFIT_TICK });
+        // From its end, and not more than half of the time: it may have waited for a lock of a target.
+        let done = self.clock.now();
+        self.next_refit = done + period.max(done.saturating_sub(now));
         Ok(())
     }
 
@@ -165,12 +169,14 @@ impl<C: Clock> Monitor<C> {
     /// Distributes what all targets share: the time for background scans, and the regions of sampled targets, by their
     /// size.
     fn allot(&mut self) {
-        let whole = self.watched.values().map(|w| w.extent().whole_pmds).sum();
-        let unchecked = self.watched.values().map(|w| w.tracker.unchecked()).sum();
+        // Those that have ended are kept until the next snapshot.
+        let alive = || self.watched.values().filter(|w| !w.exited);
+        let whole = alive().map(|w| w.extent().whole_pmds).sum();
+        let unchecked = alive().map(|w| w.tracker.unchecked()).sum();
+        let all: u64 = alive().map(TargetMonitor::sampled_pmds).sum();
+        let regions = alive().filter_map(|w| w.extent().sampled).map(|sampled| sampled.regions).sum();
         self.cpu.note_unchecked(whole, unchecked);
         let scan_period_ns = self.cpu.scan_period_ns(whole, self.clock.now());
-        let all: u64 = self.watched.values().filter(|w| !w.exited).map(TargetMonitor::sampled_pmds).sum();
-        let regions = self.watched.values().filter_map(|w| w.extent().sampled).map(|sampled| sampled.regions).sum();
         let affordable_interval_ns = self.cpu.affordable_interval_ns(regions, self.clock.now());
         let (max, least) = (self.settings.max_regions, MIN_REGIONS.min(self.settings.max_regions));
         for watched in self.watched.values_mut() {
@@ -321,7 +327,12 @@ impl<C: Clock> Monitor<C> {
             self.release(watched.id);
             self.ended.add(&watched, self.clock.now());
         }
-        self.next_refit = 0;
+        // At once, but not each time that a program executes another: all targets are listed.
+        let at = self.clock.now().max(self.next_hurried_refit);
+        if at < self.next_refit {
+            self.next_refit = at;
+            self.next_hurried_refit = at + self.cpu.listing_period_ns(self.listing_took, TRY_AGAIN);
+        }
     }
 }
 

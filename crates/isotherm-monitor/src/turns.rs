@@ -1,7 +1,7 @@
 //! Reading and clearing: reads when they are due, and batches of clears in between, as far as the budgets allow.
 
-use crate::Monitor;
 use crate::watched::TargetMonitor;
+use crate::{CLEAR_TICK, Monitor};
 use isotherm_heat::{Clock, Ns};
 use isotherm_units::PmdNo;
 
@@ -37,7 +37,8 @@ impl<C: Clock> Monitor<C> {
     }
 
     /// Clears what is due, as far as the budgets allow. Targets take turns, a batch each. Costs O(targets), at most
-    /// once more per [`READ_AHEAD`], and the clears and reads themselves.
+    /// once more per [`READ_AHEAD`], and the clears and reads themselves. Ends after [`CLEAR_TICK`] with what was not cleared yet: a large budget lasts
+    /// for many seconds, in which the caller would not be asked whether to stop, and no new process would be found.
     pub(crate) fn clear_due(&mut self) {
         let mut targets = self.alive();
         targets.retain(|pid| self.watched[pid].tracker.is_cleared());
@@ -47,18 +48,26 @@ impl<C: Clock> Monitor<C> {
         // serve the same one again and again, in proportion to how many idle ones are before it.
         let first = targets.partition_point(|pid| *pid <= self.served_first);
         targets.rotate_left(first);
-        let mut is_first = true;
+        let until = self.clock.now() + CLEAR_TICK;
+        let (mut is_first, mut served_last) = (true, self.served_first);
         // Kept here: to ask all targets after each of them would take quadratic time.
         let (mut next_read, mut read_at) = (self.next_read(), self.clock.now());
         while !targets.is_empty() {
             let mut busy = Vec::new();
             for pid in targets {
+                if self.clock.now() >= until {
+                    self.served_first = served_last;
+                    return;
+                }
                 let (cleared, has_more) = self.clear_turn(pid, regions_each);
                 if has_more {
                     busy.push(pid);
                 }
-                if cleared > 0 && std::mem::take(&mut is_first) {
-                    self.served_first = pid;
+                if cleared > 0 {
+                    served_last = pid;
+                    if std::mem::take(&mut is_first) {
+                        self.served_first = pid;
+                    }
                 }
                 // Reads that fall due during many clears must not wait for the last of them.
                 let of_target = self.watched.get(&pid).filter(|w| !w.exited).and_then(TargetMonitor::next_read);

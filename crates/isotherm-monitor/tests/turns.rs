@@ -5,12 +5,14 @@ mod costing;
 mod support;
 
 use costing::Costing;
-use isotherm_heat::source::{BitsSink, Cleared, ClearedProcess, ClearedSink, PageSource, Progress, SourceResult};
+use isotherm_heat::source::{
+    BitsSink, Cleared, ClearedProcess, ClearedSink, PageSource, Progress, SourceError, SourceErrorKind, SourceResult,
+};
 use isotherm_heat::{Clock, Mask, Ns, PmdBits};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
 use isotherm_sys::proc::Proc;
 use isotherm_units::PmdNo;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
@@ -24,6 +26,8 @@ const CLEAR: Ns = 35_000;
 struct Counting {
     clock: Costing,
     cleared: Rc<RefCell<BTreeMap<u32, u64>>>,
+    /// Whenever it is to be cleared, it has executed another program.
+    executes: Option<u32>,
 }
 
 impl PageSource for Counting {
@@ -34,6 +38,9 @@ impl PageSource for Counting {
     }
 
     fn clear(&mut self, pid: u32, pmds: &[PmdNo], sink: &mut ClearedSink<'_>) -> SourceResult<Progress> {
+        if self.executes == Some(pid) {
+            return Err(SourceError::new(SourceErrorKind::Replaced, "clear accessed bits: another program"));
+        }
         for pmd in pmds {
             self.clock.spend(CLEAR);
             *self.cleared.borrow_mut().entry(pid).or_default() += 1;
@@ -49,12 +56,82 @@ impl PageSource for Counting {
 
 /// Watches processes with so many huge ranges at such a share of a CPU. Returns a way to see how many were cleared of each.
 fn watch(max_cpu_pct: f64, pids: u32, pmds: fn(u32) -> u64) -> (Monitor<Costing>, Rc<RefCell<BTreeMap<u32, u64>>>) {
-    let (clock, cleared) = (Costing::default(), Rc::<RefCell<BTreeMap<u32, u64>>>::default());
-    let source = Counting { clock: clock.clone(), cleared: cleared.clone() };
+    let clock = Costing::default();
+    let (source, cleared) = counting(&clock);
     let source = MadeUp { pmds: Box::new(pmds), ..MadeUp::of(source, 0) };
+    (monitor(source, &clock, max_cpu_pct, pids), cleared)
+}
+
+fn counting(clock: &Costing) -> (Counting, Rc<RefCell<BTreeMap<u32, u64>>>) {
+    let cleared = Rc::<RefCell<BTreeMap<u32, u64>>>::default();
+    (Counting { clock: clock.clone(), cleared: cleared.clone(), executes: None }, cleared)
+}
+
+fn monitor(source: MadeUp<Counting>, clock: &Costing, max_cpu_pct: f64, pids: u32) -> Monitor<Costing> {
     let follower = Follower::new(&Selection::OfSource((1..=pids).collect()), Proc::default()).unwrap();
     let settings = Settings { max_cpu_pct, ..Settings::default() };
-    (Monitor::new(Box::new(source), follower, clock, settings), cleared)
+    Monitor::new(Box::new(source), follower, clock.clone(), settings)
+}
+
+/// Huge ranges of a process.
+type Pmds = Box<dyn Fn(u32) -> u64>;
+
+/// So many, which take so long to list. Counts listings of the second process.
+fn listed_in(clock: &Costing, took: Ns, pmds: u64) -> (Pmds, Rc<Cell<u64>>) {
+    let (clock, listings) = (clock.clone(), Rc::<Cell<u64>>::default());
+    let counted = listings.clone();
+    let pmds = move |pid| {
+        clock.spend(took);
+        counted.set(counted.get() + u64::from(pid == 2));
+        pmds
+    };
+    (Box::new(pmds), listings)
+}
+
+/// With a budget of several cores, a listing of three hundred processes takes longer than the time between two.
+#[test]
+fn where_a_listing_takes_long_checks_are_made_in_between() {
+    let clock = Costing::default();
+    let (source, cleared) = counting(&clock);
+    let (pmds, _) = listed_in(&clock, S / 200, 8);
+    let mut monitor = monitor(MadeUp { pmds, ..MadeUp::of(source, 0) }, &clock, 1000.0, 300);
+    monitor.watch(30 * S, &AtomicBool::new(false)).unwrap();
+    assert_eq!(cleared.borrow().len(), 300);
+}
+
+#[test]
+fn a_program_that_executes_others_again_and_again_does_not_have_all_targets_listed_each_time() {
+    let clock = Costing::default();
+    let (source, _) = counting(&clock);
+    let (pmds, listings) = listed_in(&clock, 300_000, 8);
+    let source = Counting { executes: Some(1), ..source };
+    let mut monitor = monitor(MadeUp { pmds, ..MadeUp::of(source, 0) }, &clock, 1.0, 200);
+    monitor.watch(120 * S, &AtomicBool::new(false)).unwrap();
+    // 60 ms each: 40 s apart at a seventh of the budget, and 12 s at most. As many again may be moved forward.
+    let listings = listings.get();
+    assert!((10..=24).contains(&listings), "{listings} listings");
+}
+
+/// Clears of 400 GiB take seven seconds, for which a budget without limit is enough.
+#[test]
+fn clears_end_when_the_window_does() {
+    let (mut monitor, _) = watch(1000.0, 1, |_| 200_000);
+    monitor.watch(6 * S, &AtomicBool::new(false)).unwrap();
+    assert!(monitor.now() < 6 * S + S / 2, "{} ms", monitor.now() / 1_000_000);
+}
+
+#[test]
+fn what_has_ended_does_not_count_as_unchecked() {
+    let clock = Costing::default();
+    let (source, _) = counting(&clock);
+    let (time, pmds) = (clock.clone(), |pid| if pid == 1 { 50_000 } else { 64 });
+    let has_ended = Box::new(move |pid| pid == 1 && time.now() >= 20 * S);
+    let source = MadeUp { pmds: Box::new(pmds), has_ended, ..MadeUp::of(source, 0) };
+    let mut monitor = monitor(source, &clock, 1.0, 2);
+    monitor.watch(19 * S, &AtomicBool::new(false)).unwrap();
+    assert!(monitor.unchecked().0 > 40_000 && monitor.unchecked().1 == 50_064);
+    monitor.watch(40 * S, &AtomicBool::new(false)).unwrap();
+    assert_eq!(monitor.unchecked(), (0, 64), "before the next snapshot");
 }
 
 /// Of three hundred, two neighbours have memory. What is saved up is less than a batch, so one of them uses it up.

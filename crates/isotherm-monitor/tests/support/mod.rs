@@ -2,7 +2,7 @@
 
 use isotherm_heat::source::{
     AccessSource, Accesses, Attached, Clear, ClearedProcess, Description, Layout, PageSource, ReportSource,
-    SourceResult,
+    SourceError, SourceErrorKind, SourceResult,
 };
 use isotherm_heat::{Granularity, Mapping, Ns, TargetId};
 use isotherm_units::{AddrRange, Perms, PmdNo};
@@ -14,12 +14,15 @@ pub struct MadeUp<P> {
     pub reports: Option<Box<dyn ReportSource>>,
     /// Huge ranges of a process now, in one mapping.
     pub pmds: Box<dyn Fn(u32) -> u64>,
+    /// Whether a process has ended.
+    pub has_ended: Box<dyn Fn(u32) -> bool>,
 }
 
 impl<P> MadeUp<P> {
     /// Without reports.
     pub fn of(pages: P, pmds: u64) -> MadeUp<P> {
-        MadeUp { pages, accesses: Accesses::None, reports: None, pmds: Box::new(move |_| pmds) }
+        let (pmds, has_ended) = (Box::new(move |_| pmds), Box::new(|_| false));
+        MadeUp { pages, accesses: Accesses::None, reports: None, pmds, has_ended }
     }
 }
 
@@ -36,6 +39,9 @@ impl<P: PageSource> AccessSource for MadeUp<P> {
     fn detach(&mut self, _: u32) {}
 
     fn layout(&mut self, pid: u32) -> SourceResult<Layout> {
+        if (self.has_ended)(pid) {
+            return Err(SourceError::new(SourceErrorKind::Gone, "list the mappings: it has ended"));
+        }
         let end = 1000 + (self.pmds)(pid);
         let range = AddrRange::new(PmdNo(1000).addr(), PmdNo(end).addr());
         let mappings = vec![Mapping { range, name: String::new(), perms: Perms::UNKNOWN }];
