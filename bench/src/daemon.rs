@@ -41,6 +41,11 @@ impl Daemon {
         daemon.status().map(|_| daemon)
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     /// What `isotherm status --json` prints.
     pub fn status(&self) -> Result<Value> {
         let socket = self.socket.as_os_str();

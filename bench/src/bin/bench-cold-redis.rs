@@ -11,6 +11,7 @@
 //! short: 1.2% of the working set came back in a minute, the brake stopped it, and the p99 was four times what it was before.
 
 use anyhow::{Context, Result, ensure};
+use isotherm_bench::cpu::Cpu;
 use isotherm_bench::daemon::Daemon;
 use isotherm_bench::program::{Dir, free_port, start_redis};
 use isotherm_bench::{Log, become_workload, median, need_lab, spread, trials};
@@ -55,6 +56,8 @@ fn main() -> Result<()> {
     result("p99_during_over_before", |r| r.during.p99_us / r.before.p99_us);
     result("p99_after_over_before", |r| r.after.p99_us / r.before.p99_us);
     result("p999_after_over_before", |r| r.after.p999_us / r.before.p999_us);
+    result("isotherm_cpu_pct_during", |r| r.cpu_pct_during);
+    result("isotherm_cpu_pct_after", |r| r.cpu_pct_after);
     log.finish()
 }
 
@@ -75,6 +78,9 @@ struct Ran {
     during: Phase,
     after: Phase,
     refaults_pct_ws_min: f64,
+    /// CPU of `isotherm run`, what it does to the server included, while memory leaves and after.
+    cpu_pct_during: f64,
+    cpu_pct_after: f64,
 }
 
 fn run(log: &mut Log, seed: u64) -> Result<Ran> {
@@ -86,8 +92,13 @@ fn run(log: &mut Log, seed: u64) -> Result<Ran> {
     client.load(Duration::from_secs(5))?;
     let before = client.phase(server.pid(), BEFORE)?;
     let daemon = Daemon::start(&[server.pid()], SETTINGS)?;
+    let began = Cpu::of(daemon.pid())?;
     let during = client.phase(server.pid(), DURING)?;
+    let meanwhile = Cpu::of(daemon.pid())?;
     let after = client.phase(server.pid(), AFTER)?;
+    let ended = Cpu::of(daemon.pid())?;
+    let share = |cpu: Cpu, length: Duration| 100.0 * cpu.total_ns / length.as_nanos() as f64;
+    let (cpu_pct_during, cpu_pct_after) = (share(meanwhile.since(began), DURING), share(ended.since(meanwhile), AFTER));
     let page_out: Value = daemon.target(server.pid())?["page_out"].clone();
     for (name, phase) in [("before", before), ("during", during), ("after", after)] {
         log.line(format!(
@@ -95,9 +106,9 @@ fn run(log: &mut Log, seed: u64) -> Result<Ran> {
             phase.rss_mib, phase.refaults, phase.p50_us, phase.p99_us, phase.p999_us
         ));
     }
-    log.line(format!("seed {seed}  isotherm: {page_out}"));
+    log.line(format!("seed {seed}  isotherm: {cpu_pct_during:.2}% of a CPU, then {cpu_pct_after:.2}%; {page_out}"));
     let refaults_pct_ws_min = page_out["refaults_pct_minute"].as_f64().context("no refaults in the status")?;
-    Ok(Ran { before, during, after, refaults_pct_ws_min })
+    Ok(Ran { before, during, after, refaults_pct_ws_min, cpu_pct_during, cpu_pct_after })
 }
 
 /// One connection with one request in flight.
