@@ -1,9 +1,9 @@
 //! The interface of an action: all that the queue, the planner, the worker and the guards need to know about it.
 //!
-//! An action is a module ([`crate::collapse`], [`crate::page_out`], [`crate::split`], [`crate::migrate`]) that implements [`Action`] for
-//! the worker and [`Planner`](crate::plan::Planner) for the planner. Everything else is shared: one queue orders the hints of all
-//! actions, and one worker performs them within one set of budgets. None of these names an action. [`crate::state`] and
-//! [`crate::pass`] plan with [`crate::collapse::Rules`]. If an action needs
+//! An action is a module ([`crate::collapse`], [`crate::page_out`], [`crate::split`], [`crate::migrate`], [`crate::bring_back`]) that
+//! implements [`Action`] for the worker. Collapsing also has a [`Planner`](crate::plan::Planner); the others make their hints in their own
+//! modules. Everything else is shared: one queue orders the hints of all actions, and one worker performs them within one set of budgets.
+//! [`crate::state`] and [`crate::pass`] plan with [`crate::collapse::Rules`]. If an action needs
 //! more of the system than [`Machine`](crate::machine::Machine) has, its module defines another trait.
 //!
 //! This is a trait and not an enum: a new action adds a file and changes no `match` in the worker. Reasons for failure

@@ -12,7 +12,7 @@ pub struct Budgets {
     pub cpu_pct: f64,
     /// Time for which collapses may stall a target (their CPU time), in percent of elapsed time. Over 100: no limit.
     pub stall_pct: f64,
-    /// Growth of a process, in percent of its resident memory when it was first seen.
+    /// Growth of a process, in percent of its resident memory at its largest, without what was added.
     pub growth_pct: f64,
     /// Pages of a huge range that must be present, of 512.
     pub min_present: u16,

@@ -12,12 +12,12 @@
 //!
 //! Each action is a module: [`collapse`] makes huge pages of hot huge ranges, [`page_out`] pages idle pages out, [`split`] splits huge pages of which
 //! little is in use, [`migrate`] moves hot pages to fast memory and idle ones to slow, [`bring_back`] reads from swap what
-//! is likely to be accessed next. [`reclaim`] takes idle files from memory cgroups, beside queue and worker. All other modules are shared by actions and name
-//! none; [`action`] is the interface, and [`scheme`] the table of which is for which processes. There are two exceptions: [`state`], which a daemon's threads share, and [`pass`], one pass over named processes, plan with
-//! the rules of collapsing. [`quota`] is how much may leave by a scheme. [`journal`] is what was done, to be undone. [`preview`] is
+//! is likely to be accessed next. [`reclaim`] takes idle files from memory cgroups, beside queue and worker. All other modules are shared by actions, and most name
+//! none; [`action`] is the interface, and [`scheme`] the table of which is for which processes. [`state`], which a daemon's threads share, and [`pass`],
+//! one pass over named processes, plan with the rules of collapsing. [`quota`] is how much may leave by a scheme. [`journal`] is what was done, to be undone. [`preview`] is
 //! what some actions would do, for a picture.
 //!
-//! Everything but [`machine::Live`] is pure: time is an argument, and tests run the worker on a fake machine. Heat
+//! Everything but [`machine::Live`], [`machine::DryRun`] and the modules `kernel` of the actions is pure: time is an argument, and tests run the worker on a fake machine. Heat
 //! comes as data, so this crate needs no source and no BPF.
 
 #![forbid(unsafe_code)]

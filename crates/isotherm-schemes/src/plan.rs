@@ -1,8 +1,8 @@
 //! From facts to hints: which huge ranges of a process are worth acting on, and in which order. Pure; [`crate::worker`]
 //! performs the actions.
 //!
-//! A planner reads one type, [`TargetWindow`], whatever its source, and knows no action. A [`Planner`] for each action
-//! decides what a huge range is worth and what makes it unfit. Everything that facts alone can decide is decided here, so
+//! A planner reads one type, [`TargetWindow`], whatever its source, and knows no action. A [`Planner`], which only
+//! collapsing has so far, decides what a huge range is worth and what makes it unfit. Everything that facts alone can decide is decided here, so
 //! that a dry run reports it too. What is only known at the moment of the try (a fork, a budget, a refusal by the
 //! kernel) is up to the worker.
 

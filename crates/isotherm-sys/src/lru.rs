@@ -1,8 +1,8 @@
 //! Drains the per-CPU batches in which pages wait between their first touch and an LRU list.
 //!
-//! `MADV_COLD` skips pages that are on no LRU list. So the last pages that a CPU has populated (up to 31) cannot be
-//! cleared, and would look like the hottest of all. The kernel drains all batches at the beginning of every
-//! `MADV_COLLAPSE`, whatever it does afterwards, and interrupts only CPUs whose batches hold pages. So we ask for the
+//! `MADV_COLD` skips pages that are on no LRU list. So the last pages that a CPU has populated (up to 30, 14 on older kernels)
+//! cannot be cleared, and would look like the hottest of all. Once `MADV_COLLAPSE` has found that a mapping may have huge pages, it drains
+//! all batches, whatever it does afterwards, and queues work only on CPUs whose batches hold pages. So we ask for the
 //! collapse of one page of our own, a range in which no huge page fits.
 
 use isotherm_units::{PAGE_SIZE, PMD_SIZE};

@@ -1,7 +1,7 @@
 //! Every example of the guide is run, in the order of its page, as a reader would who copies it: with a server for the process that the
 //! examples watch, and Ctrl-C after some seconds for commands that would go on.
 //!
-//! An example is a huge range that begins with `sh`. A second word says why it is not run here: `ignore` for what installs, `pmu` for what takes a
+//! An example is a block that begins with `sh`. A second word says why it is not run here: `ignore` for what installs, `pmu` for what takes a
 //! processor that samples accesses.
 
 #[path = "support/markdown.rs"]

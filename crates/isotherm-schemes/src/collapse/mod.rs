@@ -25,7 +25,7 @@ pub const COLLAPSE: ActionId = ActionId(0);
 /// What counters and status call collapsed huge ranges.
 pub const COLLAPSED: &str = "collapsed";
 
-/// A collapse needs a free huge page, a charge for it, and copies, so all guards apply. Pressure comes before the
+/// A collapse needs a free huge page, a charge for it, and copies, so the guards of all three apply. Pressure comes before the
 /// shortages that it may cause, because the first one is reported.
 const GUARDS: &[Guard] = &[Guard::Pressure, Guard::Headroom, Guard::FreeBlocks, Guard::Fork, Guard::Cgroup];
 

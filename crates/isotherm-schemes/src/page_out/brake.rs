@@ -1,7 +1,7 @@
 //! How much may come back, and the age that follows from it.
 //!
 //! The ceiling is a share of the working set a minute. It fills a bucket that holds one minute's worth, and each refault takes from it.
-//! Once the bucket is empty nothing more leaves, and the age doubles: pages of that age were wanted. When it has filled again, paging out
+//! Once the bucket is empty nothing more leaves, and the age doubles: pages of that age were wanted. When it is half full again, paging out
 //! goes on at the new age. After a time of twice the age without that, ten minutes at least, the age halves, down to the one that was asked
 //! for. So a steady process spends most of the time at an age that keeps below the ceiling, and tries a shorter one now and then; one whose
 //! cold memory turns hot is left alone within a window.

@@ -4,7 +4,7 @@
 //! pages were accessed, only those are advised.
 //!
 //! Not where folios may be larger than a page: advice for a part of one splits it. And not where there is swap: advice moves a page on the
-//! kernel's lists, from the youngest to the second youngest generation of MGLRU, or from the active list to the inactive one. Pages
+//! kernel's lists, of private memory from the youngest to the second youngest generation of MGLRU, or from the active list to the inactive one. Pages
 //! that were accessed would then leave sooner than their neighbours that were not. Of a store in a cgroup with a limit, refaults
 //! rose by two thirds in one run (`bench-cold`, evict), and by 4 to 26% in three with advice for whole ranges.
 

@@ -1,6 +1,6 @@
 //! Whether memory of a process is so short that advice would make pages in use leave.
 //!
-//! Advice deactivates: MGLRU moves each page of the range to its second youngest generation, accessed or not, and so loses their order. Where
+//! Advice deactivates: MGLRU moves each private page of the range to its second youngest generation, accessed or not, and so loses their order. Where
 //! pages leave for swap and are needed again, pages in use then leave sooner (`bench-cold`, evict: up to 1.24 times the refaults).
 //! `clear_refs` moves no page. It clears the whole process while its page faults wait, so it is used in place of advice only if
 //!
