@@ -42,7 +42,7 @@ pub(crate) enum Rank {
     Changed,
     /// A part of the survey.
     Survey,
-    /// Near an edge.
+    /// Near an edge; or it could not be cleared in its turn.
     Edge,
     /// The second part of the survey.
     Finer,

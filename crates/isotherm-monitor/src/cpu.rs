@@ -35,7 +35,7 @@ const MAX_WITHHELD: f64 = 0.75;
 /// The share for listing processes and mappings.
 const LISTING_SHARE: f64 = 0.15;
 /// The longest time between two listings: new processes and memory are found within it.
-const MAX_LISTING_PERIOD: Ns = 12_000_000_000;
+pub(crate) const MAX_LISTING_PERIOD: Ns = 12_000_000_000;
 /// The share of the budget for background scans, once everything was checked and little is checked for the first time; and the share until
 /// then. With those above, it is more than an overspent budget earns: then scans are stretched.
 const SCAN_SHARE: f64 = 0.4;
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn first_and_routine_checks_are_saved_up_and_urgent_ones_are_not() {
+    fn all_checks_are_saved_up_and_urgent_ones_only_for_their_share() {
         let mut budget = CpuBudget::new(1.0, (0, 0), 0);
         budget.note_unchecked(1, 0);
         // Of the 120 ms, 5 are left, and nothing was saved up of a share.

@@ -1,6 +1,7 @@
 //! Which processes are watched at the moment. New ones are attached, ended ones are reported once more and forgotten,
 //! and what all share is distributed.
 
+use crate::cpu::MAX_LISTING_PERIOD;
 use crate::watched::TargetMonitor;
 use crate::{Error, FIRST_PICTURE, Mode, Monitor};
 use isotherm_heat::source::{SourceErrorKind, SourceResult};
@@ -10,7 +11,7 @@ use isotherm_sys::proc::Identity;
 
 /// The minimum time between two listings of mappings and processes.
 const REFIT_TICK: Ns = 1_000_000_000;
-/// The delay before a process that could not be attached at the moment is tried again.
+/// The least time before a process that could not be attached at the moment is tried again.
 const TRY_AGAIN: Ns = 10_000_000;
 /// New processes that are attached at each listing even if the CPU budget is overspent by more than its credit.
 const MIN_ATTACHED: usize = 16;
@@ -81,7 +82,7 @@ impl<C: Clock> Monitor<C> {
         let period = self.cpu.listing_period_ns(took, if self.try_again { TRY_AGAIN } else { REFIT_TICK });
         // From its end, and not more than half of the time: it may have waited for a lock of a target.
         let done = self.clock.now();
-        self.next_refit = done + period.max(done.saturating_sub(now));
+        self.next_refit = done + period.max(done.saturating_sub(now).min(MAX_LISTING_PERIOD));
         Ok(())
     }
 

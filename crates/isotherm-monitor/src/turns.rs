@@ -37,8 +37,8 @@ impl<C: Clock> Monitor<C> {
     }
 
     /// Clears what is due, as far as the budgets allow. Targets take turns, a batch each. Costs O(targets), at most
-    /// once more per [`READ_AHEAD`], and the clears and reads themselves. Ends after [`CLEAR_TICK`] with what was not cleared yet: a large budget lasts
-    /// for many seconds, in which the caller would not be asked whether to stop, and no new process would be found.
+    /// once more per [`READ_AHEAD`], and the clears and reads themselves. Ends after [`CLEAR_TICK`]; the rest is cleared in the next round. A large budget
+    /// lasts for many seconds, in which the caller would not be asked whether to stop, and no new process would be found.
     pub(crate) fn clear_due(&mut self) {
         let mut targets = self.alive();
         targets.retain(|pid| self.watched[pid].tracker.is_cleared());
@@ -59,15 +59,13 @@ impl<C: Clock> Monitor<C> {
                     self.served_first = served_last;
                     return;
                 }
+                served_last = pid;
                 let (cleared, has_more) = self.clear_turn(pid, regions_each);
                 if has_more {
                     busy.push(pid);
                 }
-                if cleared > 0 {
-                    served_last = pid;
-                    if std::mem::take(&mut is_first) {
-                        self.served_first = pid;
-                    }
+                if cleared > 0 && std::mem::take(&mut is_first) {
+                    self.served_first = pid;
                 }
                 // Reads that fall due during many clears must not wait for the last of them.
                 let of_target = self.watched.get(&pid).filter(|w| !w.exited).and_then(TargetMonitor::next_read);
