@@ -110,6 +110,12 @@ impl RetryScheduler {
         self.waiting.contains_key(&(process, pmd))
     }
 
+    /// Whether it is, by a hint for this action.
+    pub fn is_deferred_for(&self, process: TargetId, pmd: PmdNo, action: ActionId) -> bool {
+        let number = self.waiting.get(&(process, pmd));
+        number.and_then(|number| self.deferred.get(number)).is_some_and(|(hint, ..)| hint.action == action)
+    }
+
     /// Whether a hint that is back in the queue was tried before.
     pub fn was_tried(&self, process: TargetId, pmd: PmdNo) -> bool {
         self.tries.contains_key(&(process, pmd))

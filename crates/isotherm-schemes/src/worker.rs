@@ -1,7 +1,7 @@
 //! Performs the actions that hints ask for, within budgets, and checks the guards right before each try.
 //!
-//! [`Worker`] is the [`Consumer`] of hints for all actions ([`crate::action`]); it names one: what was brought back does not show whether
-//! its cgroup has room. All actions share the budgets of CPU, of tries per second and of stalls of a target. Each action says which other guards apply. The worker
+//! [`Worker`] is the [`Consumer`] of hints for all actions ([`crate::action`]); it names one action: bringing back succeeds whatever was
+//! read, so it says nothing of the room in the cgroup. All actions share the budgets of CPU, of tries per second and of stalls of a target. Each action says which other guards apply. The worker
 //! reads no clock: time is an argument, so that tests can simulate any load.
 //!
 //! A hint is dropped once it is handled, whatever the result. Only temporary obstacles (busy pages, no free huge page,

@@ -37,8 +37,13 @@ impl State {
     fn may_be_hinted(&mut self, hint: &Hint) -> bool {
         let key = (hint.process, hint.pmd);
         let is_resting = self.resting_of(hint.action).is_some_and(|resting| resting.contains_key(&key));
-        if !is_resting && self.retry.give_way(hint) {
-            self.no_longer_hinted(hint.process, hint.pmd);
+        // What waits has nothing set aside. Not for one that would have to wait as well.
+        if !is_resting
+            && self.has_quota_left(hint)
+            && self.retry.give_way(hint)
+            && let Some(keeper) = self.keeper(hint.process)
+        {
+            keeper.handled(hint.pmd);
         }
         let is_tried_again = hint.origin != Origin::External
             && self.retry.was_tried(hint.process, hint.pmd)

@@ -350,6 +350,31 @@ mod tests {
     }
 
     #[test]
+    fn what_would_have_to_wait_for_a_quota_takes_the_place_of_nothing_that_waits() {
+        let quota = "quota = { size = \"2MiB\", every = \"1h\" }";
+        let collapse = format!("action = \"collapse\"\n{quota}");
+        let mut scene = Scene::new(&[&collapse, &format!("{PAGE_OUT_DB}\n{quota}")]);
+        scene.state.note_memory(free(50.0), scene.now);
+        scene.window(&[1, 2, 3], &[4], Mask::NONE);
+        assert_eq!(scene.serve(), [(COLLAPSE.0, 1), (PAGE_OUT.0, 4)]);
+        let waits = |scene: &Scene| [2, 3].map(|pmd| scene.state.retry.is_deferred_for(A, PmdNo(pmd), COLLAPSE));
+        assert_eq!(waits(&scene), [true, true]);
+        let idle = Hint {
+            process: A,
+            pmd: PmdNo(2),
+            action: PAGE_OUT,
+            level: crate::queue::Level::new(1),
+            origin: Origin::Heat,
+            since: scene.now,
+        };
+        assert!(!scene.state.add(idle) && waits(&scene) == [true, true], "both quotas are used up");
+        assert!(
+            scene.state.add(Hint { origin: Origin::External, ..idle }),
+            "which does not hold for those from outside"
+        );
+    }
+
+    #[test]
     fn a_quota_limits_what_is_hinted_in_an_interval() {
         // Three huge ranges in the six seconds of a window.
         let mut scene = Scene::new(&[&format!("{PAGE_OUT_DB}\nquota = {{ size = \"6MiB\", every = \"6s\" }}")]);

@@ -102,7 +102,20 @@ impl State {
 
     /// The same for the idle pages of a huge range that is to be hinted. One that is deferred is charged when it comes back.
     pub(super) fn has_room(&mut self, hint: &Hint, now: Ns) -> bool {
-        self.retry.is_deferred(hint.process, hint.pmd) || self.charge(hint, now).is_ok()
+        self.retry.is_deferred_for(hint.process, hint.pmd, hint.action) || self.charge(hint, now).is_ok()
+    }
+
+    /// Whether there is any room for what a hint asks for. Nothing is set aside.
+    pub(super) fn has_quota_left(&self, hint: &Hint) -> bool {
+        let charges: &[Charge] = match hint.action {
+            COLLAPSE => &[Charge::Collapse],
+            PAGE_OUT => &[Charge::PageOut],
+            MIGRATE => &[Charge::Promote, Charge::Demote],
+            _ => &[],
+        };
+        let mut places = charges.iter().filter_map(|charge| self.place_of(hint.process, *charge)).peekable();
+        let has_left = |place| self.quotas.get(&place).is_none_or(|account| account.left_pages() > 0);
+        hint.origin == Origin::External || places.peek().is_none() || places.any(has_left)
     }
 
     /// Of a huge range of which pages should move both ways, those for which there is room do.

@@ -267,6 +267,8 @@ fn watch(feeder: &mut Feeder<'_>, config: &mut Config, watching: &mut Watching, 
         let left = ends.map(|end| end.saturating_sub(clock::monotonic_ns()));
         let mut anew = None;
         watching.windows(left, signals.stop, &ProgressBar::hidden(), |monitor, mut snapshot| {
+            // Before hints are made by schemes: what has a quota waits until a window has seen new ones.
+            feeder.assign(config, false);
             feeder.note_memory();
             feeder.feed(config.work.is_some(), monitor, &snapshot)?;
             feeder.note_others(&snapshot);
@@ -280,11 +282,9 @@ fn watch(feeder: &mut Feeder<'_>, config: &mut Config, watching: &mut Watching, 
                 feeder.service.reloading();
                 anew = reloaded(args, config, (shared, feeder.able));
             }
-            if anew.is_none() {
-                feeder.assign(config, is_reload);
-                if is_reload {
-                    feeder.service.ready("watching");
-                }
+            if is_reload && anew.is_none() {
+                feeder.assign(config, true);
+                feeder.service.ready("watching");
             }
             Ok(if anew.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
