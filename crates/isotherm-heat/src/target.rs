@@ -247,7 +247,7 @@ impl Target {
     pub fn clear_later(&mut self, now: Ns, pmd: PmdNo) {
         let Some(entry) = self.pmds.get_mut(pmd) else { return };
         entry.timing.flags.remove(Flags::URGENT);
-        if !entry.timing.is(Flags::CHECKED) || entry.timing.is(Flags::RENEWED) {
+        if entry.timing.is_unchecked() {
             // Routine checks have a small share while many first ones wait. It had its turn, so it does not wait for others again.
             return self.check_first(pmd, Rank::Edge);
         }
@@ -300,8 +300,7 @@ impl Target {
     /// Queues a first check, or moves it forward.
     fn check_first(&mut self, pmd: PmdNo, rank: Rank) {
         let Some(entry) = self.pmds.get_mut(pmd) else { return };
-        let is_over = entry.timing.is(Flags::CHECKED) && !entry.timing.is(Flags::RENEWED);
-        if is_over || entry.timing.rank().is_some_and(|waits| waits <= rank) {
+        if !entry.timing.is_unchecked() || entry.timing.rank().is_some_and(|waits| waits <= rank) {
             return;
         }
         entry.timing.set_rank(Some(rank));

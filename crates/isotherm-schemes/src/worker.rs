@@ -1,8 +1,8 @@
 //! Performs the actions that hints ask for, within budgets, and checks the guards right before each try.
 //!
 //! [`Worker`] is the [`Consumer`] of hints for all actions ([`crate::action`]); it names one action: bringing back succeeds whatever was
-//! read, so it says nothing of the room in the cgroup. All actions share the budgets of CPU, of tries per second and of stalls of a target. Each action says which other guards apply. The worker
-//! reads no clock: time is an argument, so that tests can simulate any load.
+//! read, so it says nothing of the room in the cgroup. All actions share the budgets of CPU, of tries per second and of stalls of a target. Each action says which
+//! other guards apply. The worker reads no clock: time is an argument, so that tests can simulate any load.
 //!
 //! A hint is dropped once it is handled, whatever the result. Only temporary obstacles (busy pages, no free huge page,
 //! a live fork, a used-up budget) are retried, at growing intervals, and at most [`MAX_TRIES`] times if the reason is

@@ -1,6 +1,7 @@
 //! The journal on disk: what was done to which huge range, so that `isotherm undo` can bring it back, also after SIGKILL.
 //!
-//! The line of the first act on a huge range is synced before the act; that the range is as it was again is noted after that, and not synced ([`isotherm_schemes::journal`] has the format). Commands that act hold the file locked as readers
+//! The line of the first act on a huge range is synced before the act; that the range is as it was again is noted after that, and not synced
+//! ([`isotherm_schemes::journal`] has the format). Commands that act hold the file locked as readers
 //! do, `undo` as a writer does: so nothing is undone while something else goes on acting. The only holder of the lock drops what is of processes
 //! that have ended.
 

@@ -57,6 +57,11 @@ impl Timing {
         self.flags.intersects(flags)
     }
 
+    /// Whether its first check is still to come, or to come again.
+    pub fn is_unchecked(&self) -> bool {
+        !self.is(Flags::CHECKED) || self.is(Flags::RENEWED)
+    }
+
     /// When it is read next. 0: no read is planned.
     pub fn next_read(&self) -> Ns {
         self.next_read.ns()

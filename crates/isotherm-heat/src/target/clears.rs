@@ -53,7 +53,7 @@ impl Target {
     pub(crate) fn class_of(&self, pmd: PmdNo) -> Class {
         match self.pmds.get(pmd).map(|entry| entry.timing) {
             Some(timing) if timing.is(Flags::URGENT) => Class::Urgent,
-            Some(timing) if !timing.is(Flags::CHECKED) || timing.is(Flags::RENEWED) => Class::First,
+            Some(timing) if timing.is_unchecked() => Class::First,
             _ => Class::Routine,
         }
     }

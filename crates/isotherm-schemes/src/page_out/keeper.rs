@@ -152,8 +152,8 @@ impl Keeper {
         self.left.leave(pmd, pages, self.brake.next_age_ns(), now);
     }
 
-    /// Takes in what was found in huge ranges that are out, and the working set of a minute. What has left since [`Keeper::out_in`] is looked at with the
-    /// next read.
+    /// Takes in what was found in huge ranges that are out, and the working set of a minute. What has left since [`Keeper::out_in`] counts with the next
+    /// read.
     pub fn come_back(&mut self, working_set_pages: u64, now: Ns, found: impl Fn(PmdNo) -> Found) {
         let left_since = |pmd| self.left_since.get(&pmd).copied().unwrap_or(Mask::NONE);
         let refaults = self.left.come_back(now, |pmd| match found(pmd) {
