@@ -335,6 +335,27 @@ fn with_advice_alone_page_faults_never_wait() {
     assert!(cleared.pmds.is_empty() && cleared.clear.stall_ns == 0, "{cleared:?}");
 }
 
+/// `clear_refs` skips it in silence, so that it would look hot for ever.
+#[test]
+fn hugetlb_memory_is_given_up_where_nothing_is_advised() {
+    let Ok(mut source) = PageTable::open_clearing(ClearBy::Refs) else {
+        return skip("the page-table source");
+    };
+    let Ok(memory) = Memory::hugetlb(2 << 20) else { return skip("two free hugetlb pages") };
+    memory.populate();
+    let small = Memory::anonymous(2 << 20, PageSize::Small).unwrap();
+    small.populate();
+    let pid = std::process::id();
+    source.attach(pid).unwrap();
+    source.layout(pid).unwrap();
+    let mut pmds = [&memory, &small].map(|memory| memory.range().start.pmd());
+    pmds.sort_unstable();
+    let mut told = Vec::new();
+    source.clear(pid, &pmds, &mut |_, pmd, cleared| told.push((pmd, cleared))).unwrap();
+    let refused: Vec<PmdNo> = told.iter().filter(|(_, cleared)| *cleared == Cleared::Refused).map(|t| t.0).collect();
+    assert_eq!(refused, [memory.range().start.pmd()], "{told:?}");
+}
+
 /// `[vvar]` refuses advice, and lies beside the program's libraries, which do not.
 #[test]
 fn what_the_kernel_maps_does_not_take_its_neighbours_heat() {
@@ -358,6 +379,73 @@ fn what_the_kernel_maps_does_not_take_its_neighbours_heat() {
     let pages = kernels.flat_map(|map| map.range.start.page().0..map.range.end.page().0);
     let pages: Vec<usize> = pages.map(|page| PageNo(page).index_in_pmd()).collect();
     assert!(!pages.is_empty() && pages.iter().all(|page| !present.has(*page)), "{pages:?} {present:?}");
+}
+
+/// Two huge ranges of small pages that were written, and one that was not. The main thread exits on the first line that is read, and the other
+/// thread writes 64 pages of the third on the second line.
+const GOES_ON: &str = "
+import threading
+HUGE, PAGE = 2 << 20, 1 << 12
+start = libc.mmap(None, 4 * HUGE, 3, 0x22, -1, 0)
+libc.madvise(ctypes.c_void_p(start), 4 * HUGE, 15)
+at = (start + HUGE - 1) // HUGE * HUGE
+ctypes.memset(at, 1, 2 * HUGE)
+goes = threading.Event()
+def go_on():
+    sys.stdin.readline()
+    goes.set()
+    sys.stdin.readline()
+    for page in range(64): ctypes.memset(at + 2 * HUGE + page * PAGE, 1, 1)
+    print('written', flush=True)
+    sys.stdin.readline()
+    os._exit(0)
+threading.Thread(target=go_on).start()
+print(at, flush=True)
+goes.wait()
+libc.pthread_exit(None)
+";
+
+#[test]
+fn a_process_goes_on_without_its_main_thread() {
+    let Ok(mut source) = choose::open(Wanted::PageTable) else { return skip("the page-table source") };
+    let Some((mut process, mut lines)) = python(GOES_ON) else { return skip("python3") };
+    let at: u64 = lines.next().unwrap().unwrap().parse().unwrap();
+    let (pid, first) = (process.pid(), PmdNo(at >> 21));
+    let pmds = [first, first.next(), first.next().next()];
+    source.attach(pid).unwrap();
+    source.layout(pid).unwrap();
+    writeln!(process.0.stdin.as_mut().unwrap()).unwrap();
+    let main_state = || Proc::default().thread_state(pid, pid).unwrap();
+    assert!(until(|| main_state() == 'Z'), "{}", main_state());
+    // It is found again by the same thread, each time.
+    for _ in 0..3 {
+        let listed = source.layout(pid).unwrap();
+        assert!(listed.pmds.contains(&first) && !listed.mappings.is_empty(), "{:?}", listed.pmds);
+    }
+    let young = |source: &mut dyn AccessSource| {
+        let mut found = Vec::new();
+        let each = &mut |_, _, bits| match bits {
+            Some(PmdBits::Pages { young, .. }) => found.push(young.count()),
+            _ => found.push(0),
+        };
+        pages(source).read(pid, &pmds, each).unwrap();
+        found
+    };
+    assert_eq!(young(&mut *source), [512, 512, 0]);
+    // Advice does not reach its memory any more. That is no end, and nothing is given up.
+    let mut answers = Vec::new();
+    pages(&mut *source).clear(pid, &pmds[..2], &mut |_, _, cleared| answers.push(cleared)).unwrap();
+    assert_eq!(answers, [Cleared::Except(Mask::ALL); 2]);
+    let all = source.layout(pid).unwrap().pmds;
+    let cleared = pages(&mut *source).clear_process(pid, &pmds[..2], &all).unwrap();
+    assert!(cleared.pmds.contains(&first), "{cleared:?}");
+    assert_eq!(young(&mut *source), [0, 0, 0]);
+    writeln!(process.0.stdin.as_mut().unwrap()).unwrap();
+    assert_eq!(lines.next().unwrap().unwrap(), "written");
+    assert_eq!(young(&mut *source), [0, 0, 64]);
+    writeln!(process.0.stdin.as_mut().unwrap()).unwrap();
+    let ends = |source: &mut dyn AccessSource| source.layout(pid).is_err_and(|error| error.is_gone());
+    assert!(until(|| ends(&mut *source)), "{:?}", source.layout(pid));
 }
 
 /// In one huge range, 16 private pages and then 100 pages of a file.

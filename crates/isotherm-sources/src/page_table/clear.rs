@@ -39,6 +39,8 @@ impl PageTable {
             self.look_for_shortage(pid)?;
             self.drain(pid)?;
         }
+        // Advice shows what it cannot clear, and `clear_refs` skips it in silence.
+        let has_hugetlb = !self.advises(pid)? && self.status(pid)?.hugetlb.unwrap_or_default().0 > 0;
         for chunk in pmds.chunks(PMDS_PER_CLEAR) {
             let mut cleared = Vec::with_capacity(chunk.len());
             let found = self.look_for_few(pid, chunk, &mut total)?;
@@ -50,7 +52,11 @@ impl PageTable {
                 // Something in the run refused: ask huge range by huge range.
                 let one_by_one = run.len() > 1 && refusal != Refusal::Nothing && self.advises(pid)?;
                 for pmd in run {
-                    let own = if one_by_one { self.clear_run(pid, pmd.range())? } else { refusal };
+                    let own = match refusal {
+                        _ if one_by_one => self.clear_run(pid, pmd.range())?,
+                        Refusal::Stuck if has_hugetlb && self.is_unlike(pid, pmd.addr())? => Refusal::Final,
+                        of_run => of_run,
+                    };
                     // With no other way allowed, what is stuck stays stuck.
                     let last_way = self.clear_by == ClearBy::Cold && own == Refusal::Stuck;
                     cleared.push((at, *pmd, if last_way { Refusal::Final } else { own }));
@@ -66,10 +72,10 @@ impl PageTable {
     /// Looks up whether memory of the process is short, if that is due and it can be cleared as a whole.
     fn look_for_shortage(&mut self, pid: u32) -> Result<(), Error> {
         let now = clock::monotonic_ns();
-        if !self.has_advice() || !self.target(pid)?.shortage.is_due(now) || !self.page_advice.has_swap(now) {
+        if !self.has_advice(pid) || !self.target(pid)?.shortage.is_due(now) || !self.page_advice.has_swap(now) {
             return Ok(());
         }
-        let status = self.proc.status(pid)?;
+        let status = self.status(pid)?;
         let counts = if self.stalls_briefly(&status) { self.evicted(pid)? } else { None };
         self.target(pid)?.shortage.note(now, &status, counts);
         Ok(())
@@ -86,7 +92,9 @@ impl PageTable {
 
     /// Whether single huge ranges of the process are cleared by advice now.
     fn advises(&mut self, pid: u32) -> Result<bool, Error> {
-        Ok(!self.cold_denied && !self.target(pid)?.shortage.holds(clock::monotonic_ns()))
+        let denied = self.cold_denied;
+        let attached = self.target(pid)?;
+        Ok(!denied && !attached.main_has_exited && !attached.shortage.holds(clock::monotonic_ns()))
     }
 
     /// Reads what is to be cleared, if advice for single pages may be enough for some of it.
@@ -136,19 +144,25 @@ impl PageTable {
                 self.cold_denied = true;
                 Ok(Refusal::Stuck)
             }
+            Some(ESRCH) => Ok(Refusal::Stuck),
             // One of its mappings refuses, and the kernel did not reach what comes after it.
             Some(_) => self.clear_by_mapping(pid, run),
         }
     }
 
     /// Advises one range. Returns the errno of a refusal, or `None`. Holes are no refusal: the kernel advises what is
-    /// mapped around them.
+    /// mapped around them. `ESRCH`: the main thread has exited, and others run.
     pub(super) fn advise(&mut self, pid: u32, range: AddrRange) -> Result<Option<i32>, Error> {
         loop {
-            let Err(error) = self.target(pid)?.pidfd.advise_cold(&[range]) else { return Ok(None) };
+            let attached = self.target(pid)?;
+            let Err(error) = attached.pidfd.advise_cold(&[range]) else { return Ok(None) };
             match error.raw_os_error() {
                 Some(ENOMEM) => return Ok(None),
-                Some(ESRCH) => return Err(Error::Gone(pid)),
+                Some(ESRCH) if attached.pidfd.has_exited() => return Err(Error::Gone(pid)),
+                Some(ESRCH) => {
+                    attached.main_has_exited = true;
+                    return Ok(Some(ESRCH));
+                }
                 Some(EAGAIN | EINTR) => {}
                 // A filter of system calls may answer that there is no such call.
                 Some(EPERM | ENOSYS) => return Ok(Some(EPERM)),
@@ -195,9 +209,9 @@ impl PageTable {
             .collect();
         let mut refusal = Refusal::Nothing;
         for part in parts {
-            if self.advise(pid, part)?.is_some() {
-                refusal = refusal.max(if self.is_locked(pid, part.start)? { Refusal::Stuck } else { Refusal::Final });
-            }
+            let Some(errno) = self.advise(pid, part)? else { continue };
+            let is_stuck = errno == ESRCH || self.is_locked(pid, part.start)?;
+            refusal = refusal.max(if is_stuck { Refusal::Stuck } else { Refusal::Final });
         }
         Ok(refusal)
     }
@@ -210,24 +224,35 @@ impl PageTable {
     /// in `smaps` at that time counts as locked: memory that is not measured yet is found later, but memory that is
     /// given up is not.
     pub(super) fn is_locked(&mut self, pid: u32, addr: Addr) -> Result<bool, Error> {
-        if self.proc.status(pid)?.locked.unwrap_or_default().0 == 0 {
+        if self.status(pid)?.locked.unwrap_or_default().0 == 0 {
             return Ok(false);
         }
+        if self.target(pid)?.maps.find(addr).is_none() {
+            return Ok(false);
+        }
+        Ok(self.flags_at(pid, addr)?.is_none_or(|flags| !is_unlike_others(flags)))
+    }
+
+    /// Whether an address lies in hugetlb or device memory, which no way clears. Costs as much as [`PageTable::is_locked`].
+    fn is_unlike(&mut self, pid: u32, addr: Addr) -> Result<bool, Error> {
+        Ok(self.flags_at(pid, addr)?.is_some_and(is_unlike_others))
+    }
+
+    /// The flags of the mapping around an address, if there is one and it was there when `smaps` was read.
+    fn flags_at(&mut self, pid: u32, addr: Addr) -> Result<Option<VmFlags>, Error> {
         let (proc, now) = (self.proc.clone(), clock::monotonic_ns());
         let attached = self.target(pid)?;
-        let Some(start) = attached.maps.find(addr).map(|m| m.range.start) else { return Ok(false) };
+        let Some(start) = attached.maps.find(addr).map(|m| m.range.start) else { return Ok(None) };
         if now >= attached.next_flags && !attached.flags.contains_key(&start) {
             attached.flags.clear();
-            for entry in proc.smaps(pid)? {
+            for entry in proc.smaps(attached.tid)? {
                 let entry = entry?;
                 attached.flags.insert(entry.map.range.start, entry.flags.unwrap_or_default());
             }
             let done = clock::monotonic_ns();
             attached.next_flags = done + FLAGS_EVERY.max((done - now) * FLAGS_SHARE);
         }
-        let unlike =
-            |f: &VmFlags| f.contains(VmFlags::HUGETLB) || f.contains(VmFlags::PFNMAP) || f.contains(VmFlags::IO);
-        Ok(attached.flags.get(&start).is_none_or(|f| !unlike(f)))
+        Ok(attached.flags.get(&start).copied())
     }
 
     /// The young pages of `pmd` that are not exclusive to the process, and so were not cleared.
@@ -273,17 +298,50 @@ impl PageTable {
             }
         })?;
         for (at, pmd, refusal) in cleared {
-            // Not read back. Its state is unknown, so it is treated as if nothing had been cleared.
-            let still = young.get(pmd).copied().unwrap_or(Mask::ALL);
-            let outcome = match refusal {
-                Refusal::Final => Cleared::Refused,
-                Refusal::Stuck => Cleared::Except(still),
-                Refusal::Nothing if still.is_empty() => Cleared::Except(Mask::NONE),
-                Refusal::Nothing if !young.contains_key(pmd) => Cleared::Except(Mask::ALL),
-                Refusal::Nothing => Cleared::Except(self.shared_among(pid, *pmd, still)?),
+            let outcome = match (refusal, young.get(pmd)) {
+                (Refusal::Final, _) => Cleared::Refused,
+                (Refusal::Stuck, still) => Cleared::Except(still.copied().unwrap_or(Mask::ALL)),
+                (Refusal::Nothing, Some(still)) => Cleared::Except(self.shared_among(pid, *pmd, *still)?),
+                (Refusal::Nothing, None) => Cleared::Except(perhaps_shared(self.target(pid)?.maps.entries(), *pmd)),
             };
             sink(*at, *pmd, outcome);
         }
         Ok(progress)
+    }
+}
+
+/// Hugetlb and device memory.
+fn is_unlike_others(flags: VmFlags) -> bool {
+    flags.contains(VmFlags::HUGETLB) || flags.contains(VmFlags::PFNMAP) || flags.contains(VmFlags::IO)
+}
+
+/// The pages of `pmd` of which nobody knows whether they were cleared: advice was taken, but the mmap lock was held for too long to read the
+/// bits back. Private memory has its bits cleared then. It is shared after a fork only, and the next clear finds that out.
+fn perhaps_shared(maps: &[MapEntry], pmd: PmdNo) -> Mask {
+    pages_in(maps, pmd, |map| !is_private(map))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clear_that_could_not_be_read_back_holds_for_private_memory() {
+        let mapping = |start: u64, end: u64, perms: &str, inode| MapEntry {
+            range: AddrRange::new(Addr(start), Addr(end)),
+            perms: perms.parse().unwrap(),
+            offset: 0,
+            dev: (0, 0),
+            inode,
+            name: if inode > 0 { "/a/file".into() } else { "".into() },
+        };
+        let maps = [
+            mapping(0x0020_0000, 0x0050_0000, "rw-p", 0),
+            mapping(0x0050_0000, 0x0051_0000, "rw-s", 7),
+            mapping(0x0051_0000, 0x0080_0000, "rw-p", 0),
+        ];
+        assert_eq!(perhaps_shared(&maps, PmdNo(1)), Mask::NONE);
+        assert_eq!(perhaps_shared(&maps, PmdNo(2)), Mask::of_range(256..272));
+        assert_eq!(perhaps_shared(&maps, PmdNo(3)), Mask::NONE);
     }
 }

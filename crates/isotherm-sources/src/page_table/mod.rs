@@ -67,6 +67,7 @@ const RSS_FROM: usize = 32;
 const EINVAL: i32 = 22;
 const ENOMEM: i32 = 12;
 const EPERM: i32 = 1;
+const ENOENT: i32 = 2;
 const ENOSYS: i32 = 38;
 const ESRCH: i32 = 3;
 const EAGAIN: i32 = 11;
@@ -113,6 +114,8 @@ struct Watched {
     pagemap: Option<Pagemap>,
     /// The thread whose memory is read: the main thread, or another if that has exited.
     tid: u32,
+    /// The main thread has exited, others run. The kernel looks up the memory to advise through the main thread.
+    main_has_exited: bool,
     /// Identifies its mm, to detect an exec. Known after the first pass. (A reused pid shows in the pidfd.)
     mm_id: Option<u64>,
     maps: Maps,
@@ -279,6 +282,7 @@ impl PageTable {
             pidfd,
             pagemap,
             tid: pid,
+            main_has_exited: false,
             mm_id: None,
             maps: Maps::default(),
             flags: HashMap::new(),
@@ -293,20 +297,32 @@ impl PageTable {
         Ok(Attached::here(TargetId { pid, start_ticks: stat.start_ticks }, stat.comm))
     }
 
-    fn listed(&mut self, pid: u32) -> Result<Layout, Error> {
+    /// Reads the mappings, through any thread that still has the memory.
+    fn read_maps(&mut self, pid: u32) -> Result<(), Error> {
         let proc = self.proc.clone();
-        let attached = self.target(pid)?;
-        if attached.pidfd.has_exited() {
+        let mut ended = Vec::new();
+        loop {
+            let attached = self.target(pid)?;
+            if attached.tid == pid {
+                attached.maps.read(&proc, pid)?;
+            } else if let Err(error) = attached.maps.read_thread(&proc, pid, attached.tid)
+                && !error.is_gone()
+            {
+                return Err(error.into());
+            }
+            if !attached.maps.entries().is_empty() {
+                return Ok(());
+            }
+            // Perhaps only this thread has ended. The others show the same maps.
+            self.other_thread(pid, &mut ended)?;
+        }
+    }
+
+    fn listed(&mut self, pid: u32) -> Result<Layout, Error> {
+        if self.target(pid)?.pidfd.has_exited() {
             return Err(Error::Gone(pid));
         }
-        attached.maps.read(&proc, pid)?;
-        let mut ended = Vec::new();
-        while self.target(pid)?.maps.entries().is_empty() {
-            // Perhaps only the main thread has ended. The others show the same maps.
-            self.other_thread(pid, &mut ended)?;
-            let attached = self.target(pid)?;
-            attached.maps.read_thread(&proc, pid, attached.tid)?;
-        }
+        self.read_maps(pid)?;
         let attached = self.target(pid)?;
         attached.forget_replaced(clock::monotonic_ns());
         attached.kernel_made = kernel_made(attached.maps.entries());

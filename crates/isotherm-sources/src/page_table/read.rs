@@ -6,7 +6,8 @@ use isotherm_bpf::page_table::{Answer, Kind, MAX_REQUESTS, Op};
 use isotherm_heat::source::{BitsSink, Progress};
 use isotherm_heat::{Mask, PmdBits};
 use isotherm_sys::clock;
-use isotherm_sys::proc::MapEntry;
+use isotherm_sys::pagemap::Pagemap;
+use isotherm_sys::proc::{MapEntry, Status};
 use isotherm_units::{Addr, AddrRange, PAGES_PER_PMD, PageNo, PmdNo};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -68,11 +69,29 @@ impl PageTable {
             return Err(Error::NoMemory(pid));
         }
         let threads = self.proc.threads(pid)?;
-        let has_ended = |tid| self.proc.thread_state(pid, tid).is_ok_and(|state| matches!(state, 'Z' | 'X' | 'x'));
+        let has_ended = |tid| self.proc.thread_state(pid, tid).is_ok_and(is_of_ended);
         // `stat` may be out of date by the time the thread is read through, so `ended` is needed as well.
         let other = threads.into_iter().find(|tid| !ended.contains(tid) && !has_ended(*tid));
         attached.tid = other.ok_or(Error::NoMemory(pid))?;
+        // One that was opened while the memory was there still shows it.
+        if !attached.pagemap.as_ref().is_some_and(|pagemap| pagemap.is_there().unwrap_or(true)) {
+            attached.pagemap = Pagemap::open(&self.proc.path(pid, "task"), attached.tid).ok();
+        }
         Ok(())
+    }
+
+    /// The status of the process, with its memory: that of the thread we read through. `/proc/TID` shows any thread.
+    pub(super) fn status(&self, pid: u32) -> Result<Status, Error> {
+        let tid = self.attached.get(&pid).ok_or(Error::Gone(pid))?.tid;
+        self.proc.status(tid).map_err(|e| if e.is_gone() { self.without_thread(pid) } else { e.into() })
+    }
+
+    /// What it means that the thread we read through has ended: the process has, or the next pass finds another thread.
+    pub(super) fn without_thread(&self, pid: u32) -> Error {
+        match self.attached.get(&pid) {
+            Some(attached) if !attached.pidfd.has_exited() => Error::Busy(pid),
+            _ => Error::Gone(pid),
+        }
     }
 
     /// An address in a mapping for each huge range (sorted), or `None` where nothing is mapped any more. In the largest, as in
@@ -167,6 +186,11 @@ impl PageTable {
         }
         Ok(())
     }
+}
+
+/// Whether a thread in this state has ended.
+pub(super) fn is_of_ended(state: char) -> bool {
+    matches!(state, 'Z' | 'X' | 'x')
 }
 
 /// What was found in `pmd`, without the pages that the kernel has put there.

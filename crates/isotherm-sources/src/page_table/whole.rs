@@ -1,6 +1,7 @@
 //! Clears a whole process: through `clear_refs`, which clears what advice does not, or by aging its cgroup.
 
-use super::{AGING_TRIES, ClearBy, ESRCH, PMDS_PER_ADVICE, PageTable, memcg_of, pages_in, within};
+use super::read::is_of_ended;
+use super::{AGING_TRIES, ClearBy, ENOENT, ESRCH, PMDS_PER_ADVICE, PageTable, memcg_of, pages_in, within};
 use crate::Error;
 use isotherm_heat::source::{Clear, ClearedProcess};
 use isotherm_heat::{Mask, PmdBits};
@@ -32,17 +33,20 @@ impl PageTable {
         }
         let Some(which) = self.which(pid, stuck)? else { return Ok(none_cleared()) };
         let (mut pmds, partly) = self.reached_by(pid, which, all)?;
+        let tid = self.target(pid)?.tid;
         let began = clock::monotonic_ns();
         let failed = |source: io::Error| match source.raw_os_error() {
-            Some(ESRCH) => Error::Gone(pid),
+            Some(ENOENT | ESRCH) => self.without_thread(pid),
             _ => {
                 let instead = if self.cold_denied { ", since process_madvise is not permitted" } else { "" };
                 Error::Io { attempted: format!("write /proc/{pid}/clear_refs{instead}"), source }
             }
         };
-        match clear_refs::clear(self.proc.root(), pid, which) {
+        // Below the process: the number of a thread that has ended may be that of another process by now.
+        let tasks = self.proc.path(pid, "task");
+        match clear_refs::clear(&tasks, tid, which) {
             // Another user's process, without CAP_DAC_OVERRIDE. What advice reaches is still measured.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied && self.has_advice() => {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied && self.has_advice(pid) => {
                 self.target(pid)?.shortage.give_up();
                 return Ok(none_cleared());
             }
@@ -50,8 +54,13 @@ impl PageTable {
         }
         let flushed = !self.soft_dirty;
         if flushed {
-            clear_refs::flush_tlb(self.proc.root(), pid).map_err(failed)?;
-        } else {
+            clear_refs::flush_tlb(&tasks, tid).map_err(failed)?;
+        }
+        // A thread without memory takes the request, and nothing is cleared.
+        if !self.proc.thread_state(pid, tid).is_ok_and(|state| !is_of_ended(state)) {
+            return Err(self.without_thread(pid));
+        }
+        if !flushed {
             // The caller has read these as well, and must learn that they are cleared.
             let advised = self.flush_by_advice(pid)?;
             pmds.extend(advised.into_iter().filter(|pmd| all.binary_search(pmd).is_ok()));
@@ -69,8 +78,8 @@ impl PageTable {
         // Libraries may lie behind a stack of a thread: what is stuck there are their pages.
         let is_of_file = |pmd: &PmdNo| !pages_in(maps, *pmd, |m| !m.is_anonymous()).is_empty();
         let of_files = stuck.iter().filter(|pmd| is_of_file(pmd)).count();
-        let status = self.proc.status(pid)?;
-        let is_short = |which| !self.has_advice() || stall_ns(which, &status, !self.soft_dirty) <= MAX_STALL_NS;
+        let status = self.status(pid)?;
+        let is_short = |which| !self.has_advice(pid) || stall_ns(which, &status, !self.soft_dirty) <= MAX_STALL_NS;
         let wanted = if of_files == stuck.len() { clear_refs::Clear::File } else { clear_refs::Clear::All };
         Ok(match wanted {
             which if is_short(which) => Some(which),
@@ -104,9 +113,10 @@ impl PageTable {
         stall_ns(clear_refs::Clear::All, status, !self.soft_dirty) <= MAX_STALL_IN_SHORTAGE_NS
     }
 
-    /// Whether single huge ranges are cleared by advice where nothing is short.
-    pub(super) fn has_advice(&self) -> bool {
-        self.clear_by == ClearBy::Auto && !self.cold_denied
+    /// Whether single huge ranges of the process are cleared by advice where nothing is short.
+    pub(super) fn has_advice(&self, pid: u32) -> bool {
+        let reaches = self.attached.get(&pid).is_some_and(|attached| !attached.main_has_exited);
+        self.clear_by == ClearBy::Auto && !self.cold_denied && reaches
     }
 
     /// Ages the cgroup of the process. Some pages are skipped, and the kernel does not report which: locked ones, those
@@ -132,7 +142,7 @@ impl PageTable {
             if !reached && tries < AGING_TRIES {
                 continue;
             }
-            let any_locked = self.proc.status(pid)?.locked.unwrap_or_default().0 > 0;
+            let any_locked = self.status(pid)?.locked.unwrap_or_default().0 > 0;
             let mut pmds = Vec::with_capacity(all.len());
             for ((pmd, private), young) in all.iter().zip(private).zip(young) {
                 let cleared = match young {
@@ -180,8 +190,8 @@ impl PageTable {
         if first >= last {
             return Ok(Vec::new());
         }
-        self.advise(pid, AddrRange::new(first.addr(), last.addr()))?;
-        Ok((first.0..last.0).map(PmdNo).collect())
+        let refusal = self.advise(pid, AddrRange::new(first.addr(), last.addr()))?;
+        Ok(if refusal.is_some() { Vec::new() } else { (first.0..last.0).map(PmdNo).collect() })
     }
 }
 

@@ -158,6 +158,8 @@ pub struct Status {
     pub pinned: Option<Bytes>,
     /// Memory swapped out.
     pub swap: Option<Bytes>,
+    /// Hugetlb pages of any size (`HugetlbPages`).
+    pub hugetlb: Option<Bytes>,
     /// The process that traces it (`TracerPid`), if there is one.
     pub tracer: Option<u32>,
     /// Whether its core is being dumped (`CoreDumping`). Unknown before 4.15.
@@ -187,6 +189,7 @@ impl Status {
                 b"VmPin" => status.pinned = Some(kilobytes(value, "VmPin").map_err(at)?),
                 b"TracerPid" => status.tracer = Some(number(value, "TracerPid").map_err(at)?).filter(|pid| *pid > 0),
                 b"CoreDumping" => status.dumps_core = Some(number::<u64>(value, "CoreDumping").map_err(at)? != 0),
+                b"HugetlbPages" => status.hugetlb = Some(kilobytes(value, "HugetlbPages").map_err(at)?),
                 b"VmSwap" => status.swap = Some(kilobytes(value, "VmSwap").map_err(at)?),
                 b"THP_enabled" => status.thp_enabled = Some(number::<u64>(value, "THP_enabled").map_err(at)? != 0),
                 b"CapEff" => status.cap_eff = Some(hex(value, "CapEff").map_err(at)?),

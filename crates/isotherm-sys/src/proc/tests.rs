@@ -257,7 +257,7 @@ fn a_reused_pid_is_another_process() {
 
 #[test]
 fn status_tells_user_memory_and_huge_page_permission() {
-    let text = "Name:\tx\nUid:\t1000\t1001\t1002\t1003\nVmRSS:\t    1644 kB\nRssAnon:\t 1000 kB\nRssFile:\t 600 kB\nRssShmem:\t 44 kB\nTHP_enabled:\t0\nCapEff:\t000001ffffffffff\n";
+    let text = "Name:\tx\nUid:\t1000\t1001\t1002\t1003\nVmRSS:\t    1644 kB\nRssAnon:\t 1000 kB\nRssFile:\t 600 kB\nRssShmem:\t 44 kB\nHugetlbPages:\t    8192 kB\nTHP_enabled:\t0\nCapEff:\t000001ffffffffff\n";
     let fake = FakeProc::new()
         .file("7/status", text)
         .file("2/status", "Name:\tk\nUid:\t0\t0\t0\t0\n")
@@ -265,7 +265,7 @@ fn status_tells_user_memory_and_huge_page_permission() {
     let status = fake.proc().status(7).unwrap();
     assert_eq!(status.uids, [1000, 1001, 1002, 1003]);
     assert_eq!((status.rss, status.thp_enabled), (Some(Bytes(1644 * 1024)), Some(false)));
-    assert_eq!(status.rss_of_files, Some(Bytes(644 * 1024)));
+    assert_eq!((status.rss_of_files, status.hugetlb), (Some(Bytes(644 * 1024)), Some(Bytes(8 << 20))));
     assert_eq!(status.cap_eff, Some(0x1ff_ffff_ffff));
     let kernel = fake.proc().status(2).unwrap();
     assert_eq!((kernel.rss, kernel.rss_of_files, kernel.thp_enabled), (None, None, None));
