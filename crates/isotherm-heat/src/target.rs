@@ -532,6 +532,9 @@ impl Target {
             entry.timing.flags.insert(Flags::UNCLEARABLE);
             self.unchecked -= usize::from(entry.timing.first_checked());
         }
+        if self.unchecked == 0 {
+            self.survey.end();
+        }
     }
 
     /// Whether `pmd` has cleared pages, so that a read can show something.

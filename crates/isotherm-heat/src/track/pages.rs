@@ -113,9 +113,13 @@ impl PageTracker {
         Ok(pmds.len())
     }
 
-    /// Takes in a clear of the whole process for `pages` stuck pages, and sets when the next one may come.
-    fn process_cleared(&mut self, cleared: &ClearedProcess, pages: u64) {
+    /// Takes in a clear of the whole process, and sets when the next one may come.
+    fn process_cleared(&mut self, cleared: &ClearedProcess) {
         let clear = cleared.clear;
+        // All that it reaches is touched again, and not only what was stuck.
+        let partly = cleared.partly.iter().map(|(pmd, _)| *pmd);
+        let reached: Vec<PmdNo> = cleared.pmds.iter().copied().chain(partly).collect();
+        let pages = self.target.uncleared_in(&reached);
         cleared.pmds.iter().for_each(|pmd| self.target.process_cleared(clear.at, *pmd, Mask::ALL));
         cleared.partly.iter().for_each(|(pmd, pages)| self.target.process_cleared(clear.at, *pmd, *pages));
         let cost_ns = pages as f64 * RETOUCH_NS;
@@ -199,7 +203,7 @@ impl Tracker for PageTracker {
         let pid = turn.pid;
         let cleared = turn.pages()?.clear_process(pid, &stuck, &all)?;
         turn.spent.held(cleared.clear.stall_ns);
-        self.process_cleared(&cleared, pages);
+        self.process_cleared(&cleared);
         Ok(())
     }
 

@@ -167,6 +167,24 @@ fn a_whole_process_is_cleared_by_a_step_of_its_own() {
     assert_eq!(source.processes, 1);
 }
 
+/// 100 huge ranges in use, of which four have stuck pages: 51,200 pages are touched again after a clear of the process, 20 ms of the target's time.
+#[test]
+fn clears_of_a_whole_process_keep_to_the_budget_of_all_that_they_reach() {
+    let sampling = Sampling { max_slowdown_pct: 0.01, ..SAMPLING };
+    let (mut source, mut tracker) = (Partial::new(), PageTracker::new(0, Tracking { sampling, seed: 1 }, None));
+    source.step(0, |turn| tracker.refit(layout(0..100), turn)).0.unwrap();
+    source.stuck = Mask::ALL;
+    source.step(S, |turn| tracker.clear_due(ClearQuota::each(4), turn)).0.unwrap();
+    let mut cleared = Vec::new();
+    for second in 5..300 {
+        let before = source.processes;
+        source.step(second * S, |turn| tracker.read_due(turn)).0.unwrap();
+        source.step(second * S, |turn| tracker.clear_process(turn)).0.unwrap();
+        cleared.extend((source.processes > before).then_some(second));
+    }
+    assert!(cleared.len() == 2 && cleared[1] - cleared[0] > 210, "{cleared:?}");
+}
+
 #[test]
 fn memory_that_was_freed_while_hot_is_found_by_the_fall_of_rss() {
     let mut source = Partial::new();
