@@ -5,7 +5,7 @@
 //! the obstacle is temporary, it returns to the queue later. There is no clock: time is an argument.
 //!
 //! Most obstacles are not of a huge range but of its process, of its memory cgroup or of an action: a forked copy, a stall budget, a limit.
-//! What waits for such a one forms a group by process and action. One hint of a group comes back at a time, and shows whether the wait is
+//! What waits for such a one forms a group by process and action, and what waits for a quota one of its own. One hint of a group comes back at a time, and shows whether the wait is
 //! over; if so, one more comes back at once, then two, then four, the hottest first. If all came back each time, a queue of a hundred thousand hints would be
 //! taken and deferred twice a second while a copy lives, and what is colder, of other processes too, would hardly have a turn.
 //!
@@ -53,7 +53,8 @@ pub enum Step {
     Idle(Option<Ns>),
 }
 
-type GroupId = (TargetId, ActionId);
+/// The last: its hints wait for a quota, which may last for a day. What waits for something else does not wait behind them.
+type GroupId = (TargetId, ActionId, bool);
 /// When a deferred hint is due, and its number; or a number of its own, and the group of which the first hint is due.
 type Entry = (Ns, u64, Option<GroupId>);
 
@@ -112,8 +113,13 @@ impl RetryScheduler {
 
     /// Whether it is, by a hint for this action.
     pub fn is_deferred_for(&self, process: TargetId, pmd: PmdNo, action: ActionId) -> bool {
-        let number = self.waiting.get(&(process, pmd));
-        number.and_then(|number| self.deferred.get(number)).is_some_and(|(hint, ..)| hint.action == action)
+        self.waits_for(process, pmd, action).is_some()
+    }
+
+    /// What the deferred hint of a huge range for this action waits for.
+    pub fn waits_for(&self, process: TargetId, pmd: PmdNo, action: ActionId) -> Option<Wait> {
+        let (hint, _, why) = self.deferred.get(self.waiting.get(&(process, pmd))?)?;
+        (hint.action == action).then_some(*why)
     }
 
     /// Whether a hint that is back in the queue was tried before.
@@ -123,7 +129,7 @@ impl RetryScheduler {
 
     /// Whether hints of a process wait for something that is not their own, or are back to show whether that is over. O(processes).
     pub fn waits_with_others(&self, process: TargetId) -> bool {
-        self.groups.keys().any(|(of, _)| *of == process)
+        self.groups.keys().any(|(of, ..)| *of == process)
     }
 
     /// Number of deferred hints.
@@ -153,26 +159,27 @@ impl RetryScheduler {
     /// Drops the deferred hint of a huge range, if it is for this action and not from outside.
     pub fn drop_deferred(&mut self, process: TargetId, pmd: PmdNo, action: ActionId) {
         let Some(&number) = self.waiting.get(&(process, pmd)) else { return };
-        let Some((hint, ..)) = self.deferred.get(&number) else { return };
+        let Some(&(hint, _, why)) = self.deferred.get(&number) else { return };
         if hint.action != action || hint.origin == Origin::External {
             return;
         }
-        let level = hint.level;
         self.waiting.remove(&(process, pmd));
         self.deferred.remove(&number);
-        if let Some(group) = self.groups.get_mut(&(process, action)) {
-            group.waiting.remove(&(Reverse(level), number));
+        let id = group_of(&hint, why);
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.waiting.remove(&(Reverse(hint.level), number));
             group.due.take_if(|_| group.waiting.is_empty());
         }
-        self.forget_if_empty((process, action));
+        self.forget_if_empty(id);
     }
 
-    /// Drops the deferred hint of a huge range if it waits for a quota and `hint` is for another action: a quota may last for a day. Returns whether
-    /// it has. Hints from outside stay.
+    /// Drops the deferred hint of a huge range if it waits for a quota, which may last for a day, and `hint` is for another action or from outside,
+    /// for which no quota holds. Returns whether it has. Hints from outside stay.
     pub fn give_way(&mut self, hint: &Hint) -> bool {
         let deferred = self.waiting.get(&(hint.process, hint.pmd)).and_then(|number| self.deferred.get(number));
         let Some(&(waiting, _, why)) = deferred else { return false };
-        if why != Wait::Quota || waiting.action == hint.action || waiting.origin == Origin::External {
+        let would_wait = waiting.action == hint.action && hint.origin != Origin::External;
+        if why != Wait::Quota || would_wait || waiting.origin == Origin::External {
             return false;
         }
         self.drop_deferred(hint.process, hint.pmd, waiting.action);
@@ -190,7 +197,7 @@ impl RetryScheduler {
         }
         let before = std::mem::replace(&mut deferred.level, hint.level);
         deferred.origin = hint.origin;
-        if let Some(group) = self.groups.get_mut(&(hint.process, hint.action)) {
+        if let Some(group) = self.groups.get_mut(&group_of(hint, *why)) {
             group.waiting.remove(&(Reverse(before), number));
             group.waiting.insert((Reverse(hint.level), number));
         }
@@ -200,10 +207,11 @@ impl RetryScheduler {
     /// A hint was taken from the queue and is not served: nobody asks for it any more. If it was to show whether a wait is over, the next one does.
     pub fn dropped(&mut self, hint: &Hint) {
         self.tries.remove(&(hint.process, hint.pmd));
-        let id = (hint.process, hint.action);
-        if self.groups.get_mut(&id).is_some_and(|group| group.back.remove(&hint.pmd).is_some()) {
-            self.lead(id, 0);
-            self.forget_if_empty(id);
+        for id in groups_of(hint) {
+            if self.groups.get_mut(&id).is_some_and(|group| group.back.remove(&hint.pmd).is_some()) {
+                self.lead(id, 0);
+                self.forget_if_empty(id);
+            }
         }
     }
 
@@ -272,10 +280,11 @@ impl RetryScheduler {
             Handled::Done(_) => true,
             Handled::Later(_, why) => is_own(why),
         };
-        let id = (hint.process, hint.action);
-        if let Some(group) = self.groups.get_mut(&id).filter(|_| waits_alone) {
-            group.back.remove(&hint.pmd);
-            self.eased.push(id);
+        for id in groups_of(&hint) {
+            if let Some(group) = self.groups.get_mut(&id).filter(|_| waits_alone) {
+                group.back.remove(&hint.pmd);
+                self.eased.push(id);
+            }
         }
         match handled {
             Handled::Done(outcome) => Step::Did(hint, outcome),
@@ -300,7 +309,7 @@ impl RetryScheduler {
             self.later.push(Reverse((at, number, None)));
             number
         } else {
-            self.join_group(at, &hint)
+            self.join_group(at, &hint, why)
         };
         self.waiting.insert(key, number);
         self.deferred.insert(number, (hint, tries, why));
@@ -308,16 +317,24 @@ impl RetryScheduler {
 
     /// Adds a hint that waits until `at` to its group. Returns its number. If it has come back before, what it has found out is the latest that is
     /// known of the wait.
-    fn join_group(&mut self, at: Ns, hint: &Hint) -> u64 {
-        let (id, new) = ((hint.process, hint.action), self.number());
+    fn join_group(&mut self, at: Ns, hint: &Hint, why: Wait) -> u64 {
+        let new = self.number();
+        let mut before = None;
+        for id in groups_of(hint) {
+            before = before.or(self.groups.get_mut(&id).and_then(|group| group.back.remove(&hint.pmd)));
+        }
+        let number = before.unwrap_or(new);
+        let id = group_of(hint, why);
         let group = self.groups.entry(id).or_default();
         group.batch = 1;
-        let before = group.back.remove(&hint.pmd);
-        let number = before.unwrap_or(new);
         group.waiting.insert((Reverse(hint.level), number));
-        if before.is_some() || group.due.is_none() {
+        // The time is that at which the first comes back. What others of the group wait for may last for a day.
+        let is_first = group.waiting.first() == Some(&(Reverse(hint.level), number));
+        if is_first || group.due.is_none() {
             self.lead(id, at);
         }
+        // It may have been the last of the other.
+        groups_of(hint).into_iter().for_each(|id| self.forget_if_empty(id));
         number
     }
 
@@ -390,8 +407,18 @@ impl RetryScheduler {
         self.deferred.retain(|_, (hint, ..)| hint.process != process);
         self.waiting.retain(|(of, _), _| *of != process);
         self.tries.retain(|(of, _), _| *of != process);
-        self.groups.retain(|(of, _), _| *of != process);
+        self.groups.retain(|(of, ..), _| *of != process);
     }
+}
+
+/// The group in which a hint waits.
+fn group_of(hint: &Hint, why: Wait) -> GroupId {
+    (hint.process, hint.action, why == Wait::Quota)
+}
+
+/// Those of which it may be.
+fn groups_of(hint: &Hint) -> [GroupId; 2] {
+    [false, true].map(|of_quota| (hint.process, hint.action, of_quota))
 }
 
 /// Whether the cause is the huge range itself, and not its process, its cgroup or the action.
@@ -486,6 +513,38 @@ mod tests {
         });
         assert!(asked.len() < 4000, "{} takes for 1000 hints", asked.len());
         assert_eq!(served, (0..1000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_waits_for_something_else_does_not_wait_behind_what_waits_for_a_quota() {
+        let (mut retry, mut queue) = scene([hint(1, 1, 20)]);
+        serve((&mut retry, &mut queue), 0, |_, _| Handled::Later(86_400 * S, Wait::Quota));
+        [2, 3].map(|pmd| queue.add(hint(1, pmd, 3)));
+        serve((&mut retry, &mut queue), 0, |_, _| Handled::Later(S / 2, Wait::Fork));
+        let asked = serve((&mut retry, &mut queue), 9 * S, |_, hint| match hint.pmd.0 {
+            1 => Handled::Later(86_400 * S, Wait::Quota),
+            _ => DONE,
+        });
+        assert!(asked.contains(&(1, 2)) && asked.contains(&(1, 3)) && asked.len() < 6, "{asked:?}");
+        assert_eq!((retry.deferred(), retry.groups.len()), (1, 1));
+        // One that has waited for the first waits for the other now, in its old place.
+        queue.add(hint(1, 4, 3));
+        serve((&mut retry, &mut queue), 0, |_, _| Handled::Later(S, Wait::Fork));
+        serve((&mut retry, &mut queue), 2 * S, |_, _| Handled::Later(86_400 * S, Wait::Quota));
+        assert_eq!((retry.deferred_for(&[Wait::Quota]), retry.groups.len()), (2, 1));
+    }
+
+    #[test]
+    fn what_is_first_does_not_wait_for_as_long_as_what_is_behind_it() {
+        let (mut retry, mut queue) = scene([hint(1, 1, 3)]);
+        serve((&mut retry, &mut queue), 0, |_, _| Handled::Later(86_400 * S, Wait::Quota));
+        queue.add(Hint { origin: Origin::External, ..hint(1, 2, 31) });
+        serve((&mut retry, &mut queue), 0, |now, _| Handled::Later(now + S, Wait::Stall));
+        let asked = serve((&mut retry, &mut queue), 9 * S, |_, hint| match hint.pmd.0 {
+            2 => DONE,
+            _ => Handled::Later(86_400 * S, Wait::Quota),
+        });
+        assert_eq!(asked, [(1, 2), (1, 1)]);
     }
 
     #[test]
@@ -587,6 +646,7 @@ mod tests {
                     0 => Handled::Later(now + rng.below(2 * S), Wait::Busy),
                     1..4 => Handled::Later(now + rng.below(2 * S), Wait::Fork),
                     4 => Handled::Later(now + rng.below(2 * S), Wait::CgroupLimit),
+                    5 => Handled::Later(now + rng.below(9 * S), Wait::Quota),
                     _ => DONE,
                 };
                 if rng.below(9) == 0 {

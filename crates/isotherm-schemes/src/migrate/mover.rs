@@ -105,11 +105,15 @@ impl Mover {
         self.is_full = true;
     }
 
+    /// Forgets what has gone down where nothing is mapped any more: what is mapped there later is other memory. O(huge ranges that are down).
+    pub fn keep_mapped(&mut self, is_mapped: impl Fn(PmdNo) -> bool, now: Ns) {
+        self.down.come_back(now, |pmd| if is_mapped(pmd) { Found::NotRead } else { Found::Unmapped });
+    }
+
     /// Takes in what has moved.
     pub fn moved(&mut self, pmd: PmdNo, moves: Moves, now: Ns) {
         self.promoted += u64::from(moves.promote.count());
-        let found = |of| if of == pmd { Found::Present(moves.promote) } else { Found::NotRead };
-        let back = self.down.come_back(now, found);
+        let back = self.down.come_back_in(pmd, moves.promote, now);
         // Nothing is brought back here, so nobody asks which are likely to follow.
         self.down.take_following();
         self.brake.note(back, self.working_set_pages, now);
@@ -163,6 +167,18 @@ mod tests {
         let stays = Some(Stays::Refaults);
         assert_eq!((status.back_bytes, status.stays, status.min_idle_ns), (2 << 20, stays, Some(120 * S)));
         assert_eq!(mover.search(70 * S), Some(Limits { idle_ns: None, ..LIMITS }));
+    }
+
+    #[test]
+    fn memory_that_is_mapped_where_other_memory_went_down_has_not_come_back() {
+        let mut mover = Mover::new(LIMITS, 0);
+        mover.note(100_000, None, 60 * S);
+        [1, 2].map(|pmd| mover.moved(PmdNo(pmd), Moves { promote: Mask::NONE, demote: Mask::ALL }, 61 * S));
+        mover.keep_mapped(|pmd| pmd != PmdNo(1), 62 * S);
+        mover.moved(PmdNo(1), Moves { promote: Mask::ALL, demote: Mask::NONE }, 63 * S);
+        assert_eq!((mover.status().back_bytes, mover.status().stays), (0, None));
+        mover.moved(PmdNo(2), Moves { promote: Mask::ALL, demote: Mask::NONE }, 63 * S);
+        assert_eq!(mover.status().back_bytes, 2 << 20);
     }
 
     #[test]

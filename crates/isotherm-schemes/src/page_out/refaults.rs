@@ -62,6 +62,17 @@ impl LeftPmd {
         let least = MIN_BACK.max(were_out / PART_BACK);
         before < least && before + pages >= least && !self.pages.is_empty()
     }
+
+    /// Takes in which of its pages are present. Returns how many have come back, and whether that makes the others likely to follow.
+    fn find(&mut self, present: Mask, now: Ns, refaulted: &mut Histogram) -> (u32, bool) {
+        let back = (self.pages & present).count();
+        if back == 0 {
+            return (0, false);
+        }
+        refaulted.add(Interval::from_ns(now.saturating_sub(self.at) + self.idle_ns), u64::from(back));
+        self.pages = self.pages & !present;
+        (back, self.comes_back(back))
+    }
 }
 
 impl LeftPages {
@@ -81,20 +92,30 @@ impl LeftPages {
         let mut all = 0;
         let (refaulted, following) = (&mut self.refaulted, &mut self.following);
         self.pmds.retain(|pmd, left| {
-            let present = match found(*pmd) {
-                Found::Present(present) => present,
+            let (back, follow) = match found(*pmd) {
+                Found::Present(present) => left.find(present, now, refaulted),
                 Found::Unmapped => return false,
                 Found::NotRead => return true,
             };
-            let back = (left.pages & present).count();
-            if back > 0 {
-                refaulted.add(Interval::from_ns(now.saturating_sub(left.at) + left.idle_ns), u64::from(back));
-                left.pages = left.pages & !present;
-                all += u64::from(back);
-                following.extend(left.comes_back(back).then_some(*pmd));
-            }
+            all += u64::from(back);
+            following.extend(follow.then_some(*pmd));
             !left.pages.is_empty()
         });
+        self.note_recent(all, now);
+        all
+    }
+
+    /// The same for one huge range, of which these pages are present. O(log n).
+    pub fn come_back_in(&mut self, pmd: PmdNo, present: Mask, now: Ns) -> u64 {
+        let mut all = 0;
+        if let Some(left) = self.pmds.get_mut(&pmd) {
+            let (back, follow) = left.find(present, now, &mut self.refaulted);
+            all = u64::from(back);
+            self.following.extend(follow.then_some(pmd));
+            if left.pages.is_empty() {
+                self.pmds.remove(&pmd);
+            }
+        }
         self.note_recent(all, now);
         all
     }
@@ -187,6 +208,25 @@ mod tests {
         assert_eq!((left.out(), left.left()), (10, 532));
         assert_eq!(left.come_back(900 * S, |_| Found::Present(Mask::ALL)), 10);
         assert_eq!((left.out(), left.pmds().count()), (0, 0));
+    }
+
+    #[test]
+    fn one_huge_range_comes_back_as_it_does_among_all() {
+        let mut rng = Rng::new(12);
+        let (mut one, mut all) = (LeftPages::default(), LeftPages::default());
+        for step in 0..3000_u64 {
+            let (pmd, first) = (PmdNo(rng.below(6)), usize::try_from(rng.below(500)).unwrap());
+            let pages: Mask = (first..first + 12).collect();
+            if rng.below(2) == 0 {
+                [&mut one, &mut all].into_iter().for_each(|left| left.leave(pmd, pages, S, step * S));
+            } else {
+                let found = |of| if of == pmd { Found::Present(pages) } else { Found::NotRead };
+                assert_eq!(one.come_back_in(pmd, pages, step * S), all.come_back(step * S, found));
+            }
+            assert_eq!((one.out(), one.take_following()), (all.out(), all.take_following()), "step {step}");
+            let of = |left: &LeftPages| (left.in_last_minute(), left.pmds().count(), left.refaulted().measured());
+            assert_eq!(of(&one), of(&all), "step {step}");
+        }
     }
 
     #[test]

@@ -4,12 +4,16 @@
 //! [`State::hint_movable`] hints what was found.
 
 use super::State;
+use crate::budgets::Wait;
 use crate::migrate::mover::{Mover, SEARCH};
-use crate::migrate::{self, Limits, Wanted};
+use crate::migrate::{self, Limits, MIGRATE, Wanted};
 use crate::outcome::{Outcome, Refusal};
 use crate::page_out::keeper::Stays;
+use crate::queue::Hint;
 use crate::scheme::Charge;
 use isotherm_heat::{Ns, TargetId};
+use isotherm_units::PmdNo;
+use std::cmp::Reverse;
 
 /// How long a huge range gets no hint to move after one, so that each search hints it anew: what is hot changes.
 pub(super) fn rest_after(outcome: Outcome) -> Ns {
@@ -73,8 +77,33 @@ impl State {
         self.resting_moves.retain(|_, until| *until > now);
         self.movable.replace(process, wanted.iter().copied(), keep_free_pct, now);
         let is_full = self.targets.get(&process).is_some_and(|target| target.was_full);
-        for hint in migrate::hints(process, wanted, is_full, now) {
+        let mut hints = migrate::hints(process, wanted, is_full, now);
+        // What there is room for goes to the highest.
+        hints.sort_by_key(|hint| Reverse(hint.level));
+        let mut left = [Charge::Promote, Charge::Demote].map(|charge| self.left_of(process, charge));
+        for hint in hints {
+            self.wait_no_more(&hint, &mut left);
+            self.retry.relevel(&hint);
             self.add(hint);
+        }
+    }
+
+    /// A huge range that waits for a quota waits no more if there is room for the pages of it that should move by now: it may be the quota of the
+    /// other direction, which may last for a day. `left` are the pages for which there is room: what finds none there comes back in turn.
+    fn wait_no_more(&mut self, hint: &Hint, left: &mut [u64; 2]) {
+        let waits = self.retry.waits_for(hint.process, hint.pmd, MIGRATE) == Some(Wait::Quota);
+        let Some(wanted) = self.movable.wanted(hint.process, hint.pmd).filter(|_| waits) else { return };
+        let pages = [wanted.hot, wanted.idle].map(|pages| u64::from(pages.count()));
+        if pages.iter().zip(left.iter()).any(|(pages, left)| (*pages).min(*left) > 0) {
+            left.iter_mut().zip(pages).for_each(|(left, pages)| *left = left.saturating_sub(pages));
+            self.retry.drop_deferred(hint.process, hint.pmd, MIGRATE);
+        }
+    }
+
+    /// Forgets what was moved of a process where nothing is mapped any more.
+    pub fn keep_mapped(&mut self, process: TargetId, is_mapped: impl Fn(PmdNo) -> bool, now: Ns) {
+        if let Some(mover) = self.targets.get_mut(&process).and_then(|target| target.mover.as_mut()) {
+            mover.keep_mapped(is_mapped, now);
         }
     }
 }
@@ -83,13 +112,13 @@ impl State {
 mod tests {
     use super::*;
     use crate::collapse::Rules;
-    use crate::migrate::{MIGRATE, Movable, Moves};
+    use crate::migrate::{Movable, Moves};
     use crate::retry::Handled;
     use crate::scheme::Scheme;
     use crate::state::Report;
     use crate::{Budgets, Counters, TargetWindow};
     use isotherm_heat::Mask;
-    use isotherm_units::{Bytes, PmdNo};
+    use isotherm_units::Bytes;
 
     const S: Ns = 1_000_000_000;
     const A: TargetId = TargetId { pid: 1, start_ticks: 10 };

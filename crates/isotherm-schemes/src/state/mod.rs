@@ -287,8 +287,10 @@ impl State {
         target.worth_collapsing.sort_unstable();
         for hint in planned.hints {
             let hint = self.as_queued(hint);
-            if self.may_collapse(hint.process, hint.pmd, now) {
+            if !self.is_kept_small(hint.process, hint.pmd, now) {
                 self.make_way(hint.process, hint.pmd);
+            }
+            if self.may_collapse(hint.process, hint.pmd, now) {
                 self.add(hint);
             }
         }

@@ -189,10 +189,12 @@ impl State {
         }
     }
 
-    /// Makes way for a collapse, if the scheme that collapses comes first.
+    /// Makes way for a collapse, if the scheme that collapses comes first, or if no page was idle any more when it was read last: what leaves may
+    /// wait for room in swap for as long as there is none.
     pub(super) fn make_way(&mut self, process: TargetId, pmd: PmdNo) {
         let is_hinted = |keeper: &mut Keeper| keeper.is_hinted(pmd);
-        if self.collapse_first(process) && self.keeper(process).is_some_and(is_hinted) {
+        let gives_way = self.collapse_first(process) || self.idle.of(process, pmd).0.is_empty();
+        if gives_way && self.keeper(process).is_some_and(is_hinted) {
             self.withdraw(process, pmd, PAGE_OUT);
             self.no_longer_hinted(process, pmd);
         }
@@ -372,6 +374,20 @@ mod tests {
             scene.state.add(Hint { origin: Origin::External, ..idle }),
             "which does not hold for those from outside"
         );
+    }
+
+    #[test]
+    fn what_waits_to_leave_and_has_turned_hot_is_collapsed() {
+        let mut scene = Scene::new(&[PAGE_OUT_DB, COLLAPSE_ALL]);
+        scene.window(&[], &[1, 2], Mask::NONE);
+        (0..2).for_each(|_| scene.defer(Wait::CgroupSwap));
+        scene.window(&[2], &[], Mask::NONE);
+        assert_eq!(scene.serve(), [], "it was idle when it was read last");
+        // The first is idle as before.
+        scene.idle.replace(A, [(PmdNo(1), Mask::ALL)], scene.now);
+        scene.window(&[2], &[], Mask::NONE);
+        assert_eq!(scene.serve(), [(COLLAPSE.0, 2)]);
+        assert!(scene.state.retry.is_deferred_for(A, PmdNo(1), PAGE_OUT));
     }
 
     #[test]

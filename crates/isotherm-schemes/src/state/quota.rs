@@ -64,6 +64,11 @@ impl State {
         self.quotas.get_mut(&place)
     }
 
+    /// How many pages of a process may be taken in this interval; without a quota as many as there are.
+    pub(super) fn left_of(&mut self, process: TargetId, charge: Charge) -> u64 {
+        self.account_of(process, charge).map_or(u64::MAX, |account| account.left_pages())
+    }
+
     /// Whether nothing of a process leaves because so much memory is free as the goal of its scheme says.
     pub(super) fn is_enough_free(&mut self, process: TargetId) -> bool {
         self.account_of(process, Charge::PageOut).is_some_and(|account| account.is_enough_free())
@@ -110,7 +115,11 @@ impl State {
         let charges: &[Charge] = match hint.action {
             COLLAPSE => &[Charge::Collapse],
             PAGE_OUT => &[Charge::PageOut],
-            MIGRATE => &[Charge::Promote, Charge::Demote],
+            MIGRATE => match self.movable.wanted(hint.process, hint.pmd) {
+                Some(wanted) if wanted.idle.is_empty() => &[Charge::Promote],
+                Some(wanted) if wanted.hot.is_empty() => &[Charge::Demote],
+                _ => &[Charge::Promote, Charge::Demote],
+            },
             _ => &[],
         };
         let mut places = charges.iter().filter_map(|charge| self.place_of(hint.process, *charge)).peekable();
@@ -234,6 +243,7 @@ mod tests {
     use crate::{Budgets, Counters, PmdFacts, TargetWindow};
     use isotherm_heat::Mapping;
     use isotherm_units::{AddrRange, Bytes};
+    use std::collections::BTreeSet;
 
     const PAGE_OUT: &str = "action = \"page-out\"\nprocesses = [\"db\"]\nquota = { size = \"2MiB\" }";
     const RECLAIM: &str = "action = \"reclaim\"\ncgroups = [\"/x\"]\nquota = { size = \"4MiB\" }";
@@ -356,7 +366,10 @@ mod tests {
             scene.window(1, second * S);
             served.push(scene.serve(second * S));
         }
-        assert_eq!(served, [[(1, 9), (1, 8)], [(1, 7), (1, 6)], [(1, 5), (1, 4)], [(1, 3), (1, 2)], [(1, 1), (1, 0)]]);
+        // The highest level begins with the fourth.
+        let level = |served: &Vec<(u32, u64)>| served.iter().map(|(_, pmd)| (*pmd).min(3)).collect::<Vec<_>>();
+        assert_eq!(served.iter().map(level).collect::<Vec<_>>(), [[3, 3], [3, 3], [3, 3], [3, 2], [1, 0]]);
+        assert_eq!(served.concat().into_iter().collect::<BTreeSet<_>>().len(), 10, "each once");
     }
 
     #[test]
@@ -432,6 +445,49 @@ mod tests {
         }
         assert_eq!(seen, [2, 4, 1], "the hottest first, and what is in place holds up nothing");
         assert_eq!(spent, [[512], [512], [512], [0]], "of the one with a quota");
+    }
+
+    #[test]
+    fn what_waits_for_the_quota_of_one_direction_moves_in_the_other() {
+        let down = "action = \"demote\"\nmin_idle = \"1m\"\nquota = { size = \"2MiB\", every = \"1h\" }";
+        let mut scene = Scene::new(&["action = \"promote\"", down]);
+        scene.window(1, S);
+        let idle = |pmd| Wanted { pmd: PmdNo(pmd), hot: Mask::NONE, idle: Mask::ALL, hz: 0.0 };
+        let hot = |pmd| Wanted { pmd: PmdNo(pmd), hot: Mask::ALL, idle: Mask::NONE, hz: 900.0 };
+        scene.state.hint_movable(process(1), &[idle(1), idle(2), idle(3)], 10.0, S);
+        let (hint, tries) = scene.state.take(S).unwrap();
+        scene.movable.note(process(1), hint.pmd, Moves { promote: Mask::NONE, demote: Mask::ALL });
+        scene.settle(hint, tries, Handled::Done(DONE), S);
+        assert_eq!((scene.serve(S), scene.spent()), (vec![], vec![512]));
+        scene.state.hint_movable(process(1), &[hot(3), idle(2)], 10.0, 6 * S);
+        assert_eq!(scene.serve(6 * S), [(1, 3)], "not after an hour only, nor behind what is idle");
+        assert!(scene.state.retry.is_deferred_for(process(1), PmdNo(2), MIGRATE));
+    }
+
+    #[test]
+    fn what_would_wait_for_the_quota_of_its_direction_takes_the_place_of_nothing() {
+        let quota = |size| format!("quota = {{ size = \"{size}\", every = \"1h\" }}");
+        let up = format!("action = \"promote\"\n{}", quota("2MiB"));
+        let down = format!("action = \"demote\"\nmin_idle = \"1m\"\n{}", quota("1GiB"));
+        let mut scene = Scene::new(&[&up, &down, &COLLAPSES.replace("4MiB\"", "4MiB\", every = \"1h\"")]);
+        scene.window(1, S);
+        assert_eq!(scene.serve(S), [(1, 9), (1, 8)], "seven and below wait");
+        let hot = |pmd| Wanted { pmd: PmdNo(pmd), hot: Mask::ALL, idle: Mask::NONE, hz: 900.0 };
+        scene.state.hint_movable(process(1), &[hot(20)], 10.0, S);
+        let (hint, tries) = scene.state.take(S).unwrap();
+        scene.movable.note(process(1), hint.pmd, Moves { promote: Mask::ALL, demote: Mask::NONE });
+        scene.settle(hint, tries, Handled::Done(DONE), S);
+        scene.state.hint_movable(process(1), &[hot(7)], 10.0, 6 * S);
+        assert!(scene.state.retry.is_deferred_for(process(1), PmdNo(7), COLLAPSE), "nothing more goes up");
+    }
+
+    #[test]
+    fn a_hint_from_outside_for_what_waits_for_a_quota_is_served() {
+        let mut scene = Scene::new(&[&COLLAPSES.replace("4MiB\"", "4MiB\", every = \"1h\"")]);
+        scene.window(1, S);
+        assert_eq!(scene.serve(S), [(1, 9), (1, 8)]);
+        assert_eq!(scene.state.hint(1, PmdNo(7).range(), Level::new(31), S), Ok(1));
+        assert_eq!(scene.serve(S), [(1, 7)]);
     }
 
     #[test]

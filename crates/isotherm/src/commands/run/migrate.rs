@@ -9,7 +9,7 @@ use super::page_out::{MINUTE, unfit_for_idle};
 use crate::args::usage::Usage;
 use crate::commands::migrate::missing;
 use anyhow::{Result, bail};
-use isotherm_heat::{Clock, TargetHeat};
+use isotherm_heat::{Clock, Mapping, TargetHeat};
 use isotherm_monitor::Monitor;
 use isotherm_schemes::migrate::wanted_in;
 use isotherm_schemes::page_out::keeper::Stays;
@@ -50,5 +50,8 @@ pub fn step(shared: &Shared, monitor: &Monitor<Box<dyn Clock>>, target: &TargetH
     let limits = lock(shared).search_movable(id, (working_set, stays), clock::monotonic_ns());
     let (Some(limits), Some(pages), Some(mappings)) = (limits, pages, monitor.mappings_of(id.pid)) else { return };
     let wanted = wanted_in(limits, pages, mappings, PmdNo(0)..PmdNo(u64::MAX), monitor.now());
-    lock(shared).hint_movable(id, &wanted, limits.keep_free_pct, clock::monotonic_ns());
+    let is_mapped = |pmd: PmdNo| Mapping::first_in(mappings, pmd.range()).is_some();
+    let mut state = lock(shared);
+    state.keep_mapped(id, is_mapped, clock::monotonic_ns());
+    state.hint_movable(id, &wanted, limits.keep_free_pct, clock::monotonic_ns());
 }
