@@ -10,8 +10,12 @@
 use crate::facts::{is_named_memory, pages_within};
 use crate::page_out::{IdlePmd, Rules, idle_pages};
 use isotherm_heat::{Mapping, Ns, Target};
+use isotherm_sys::proc::Mounts;
 use isotherm_units::{Perms, PmdNo};
 use std::collections::BTreeMap;
+
+/// The mappings of a process, in address order, and where it sees files in memory.
+pub type Files<'a> = (&'a [Mapping], &'a Mounts);
 
 /// Pages by the name of their file, and those of shared memory by its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,16 +32,16 @@ struct Pages {
 
 impl IdleFiles {
     /// Of one process: pages of files that are idle for so long. Costs the same as [`idle_pages`].
-    pub fn of(target: &Target, mappings: &[Mapping], min_idle_ns: Ns, now: Ns) -> IdleFiles {
-        let mut files = IdleFiles::among(&idle_pages(Rules { min_idle_ns }, target, now), mappings);
+    pub fn of(target: &Target, (mappings, mounts): Files<'_>, min_idle_ns: Ns, now: Ns) -> IdleFiles {
+        let mut files = IdleFiles::among(&idle_pages(Rules { min_idle_ns }, target, now), (mappings, mounts));
         let present = |mapping: &Mapping| {
             let of = |pmd| u64::from((target.present_in(pmd) & pages_within(mapping, pmd)).count());
             mapping.range.pmds().map(of).sum::<u64>()
         };
         for mapping in mappings {
-            if is_of_file(mapping) {
+            if is_of_file(mapping, mounts) {
                 files.files.entry(mapping.name.clone()).or_default().present += present(mapping);
-            } else if is_shared_memory(mapping) {
+            } else if is_shared_memory(mapping, mounts) {
                 *files.shared.entry(mapping.name.clone()).or_default() += present(mapping);
             }
         }
@@ -45,9 +49,9 @@ impl IdleFiles {
     }
 
     /// Of huge ranges with idle pages, and all mappings, both in address order.
-    fn among(idle: &[IdlePmd], mappings: &[Mapping]) -> IdleFiles {
+    fn among(idle: &[IdlePmd], (mappings, mounts): Files<'_>) -> IdleFiles {
         let mut files = IdleFiles::default();
-        for mapping in mappings.iter().filter(|mapping| is_of_file(mapping)) {
+        for mapping in mappings.iter().filter(|mapping| is_of_file(mapping, mounts)) {
             let in_it = |known: &IdlePmd| u64::from((known.pages & pages_within(mapping, known.pmd)).count());
             let pages: u64 = within(idle, mapping).map(in_it).sum();
             files.files.entry(mapping.name.clone()).or_default().idle += pages;
@@ -57,9 +61,9 @@ impl IdleFiles {
 
     /// The huge ranges in which idle pages of files may be, of one process, in address order. What has left since they were read last still looks
     /// idle.
-    pub fn pmds_of(target: &Target, mappings: &[Mapping], min_idle_ns: Ns, now: Ns) -> Vec<PmdNo> {
+    pub fn pmds_of(target: &Target, (mappings, mounts): Files<'_>, min_idle_ns: Ns, now: Ns) -> Vec<PmdNo> {
         let idle = idle_pages(Rules { min_idle_ns }, target, now);
-        let files = mappings.iter().filter(|mapping| is_of_file(mapping));
+        let files = mappings.iter().filter(|mapping| is_of_file(mapping, mounts));
         let mut pmds: Vec<PmdNo> = files.flat_map(|mapping| within(&idle, mapping)).map(|known| known.pmd).collect();
         pmds.dedup();
         pmds
@@ -104,19 +108,19 @@ fn within<'a>(idle: &'a [IdlePmd], mapping: &Mapping) -> impl Iterator<Item = &'
 }
 
 /// Whether its pages are those of a file. Where a program may write to a private mapping, they have become its own as soon as it did.
-/// Files in memory leave for swap; `/run` is one such file system everywhere, as in journald's journal until there is another.
-fn is_of_file(mapping: &Mapping) -> bool {
+/// Files in memory leave for swap.
+fn is_of_file(mapping: &Mapping, mounts: &Mounts) -> bool {
     let is_copied = mapping.perms.is_private() && mapping.perms.contains(Perms::WRITE);
-    mapping.name.starts_with('/') && !is_in_memory(mapping) && !is_copied
+    mapping.name.starts_with('/') && !is_in_memory(mapping, mounts) && !is_copied
 }
 
-fn is_in_memory(mapping: &Mapping) -> bool {
-    is_named_memory(mapping) || mapping.name.starts_with("/run/")
+fn is_in_memory(mapping: &Mapping, mounts: &Mounts) -> bool {
+    is_named_memory(mapping) || mounts.is_in_memory(&mapping.name)
 }
 
 /// Whether its pages count as shared memory: those of files in memory, and of mappings that are shared without a file.
-fn is_shared_memory(mapping: &Mapping) -> bool {
-    is_in_memory(mapping) || (!mapping.perms.is_private() && !mapping.name.starts_with('/'))
+fn is_shared_memory(mapping: &Mapping, mounts: &Mounts) -> bool {
+    is_in_memory(mapping, mounts) || (!mapping.perms.is_private() && !mapping.name.starts_with('/'))
 }
 
 #[cfg(test)]
@@ -134,6 +138,20 @@ mod tests {
         IdlePmd { pmd: PmdNo(pmd), pages: pages.collect(), idle: Interval::LONGEST }
     }
 
+    fn among(idle: &[IdlePmd], mappings: &[Mapping]) -> IdleFiles {
+        IdleFiles::among(idle, (mappings, &Mounts::default()))
+    }
+
+    #[test]
+    fn files_in_memory_are_not_idle_files_wherever_they_are_mounted() {
+        let mounts = "1 0 8:1 / / rw - ext4 /dev/sda rw\n2 1 0:9 / /tmp rw - tmpfs tmpfs rw\n3 1 8:2 / /run/media rw - xfs x rw\n";
+        let mounts = Mounts::of_text(mounts.as_bytes()).unwrap();
+        let mappings = [mapping(512..600, "/tmp/db", "rw-s"), mapping(600..1024, "/run/media/db", "rw-s")];
+        let files = IdleFiles::among(&[idle(1, 0..512)], (&mappings, &mounts));
+        assert_eq!(files.pages(), 424);
+        assert!(is_shared_memory(&mappings[0], &mounts) && !is_shared_memory(&mappings[1], &mounts));
+    }
+
     #[test]
     fn idle_pages_of_files_count_and_those_of_the_program_itself_do_not() {
         let mappings = [
@@ -144,7 +162,8 @@ mod tests {
             mapping(1536..1600, "/memfd:x", "rw-s"),
             mapping(1600..1700, "/var/db", "r--s"),
         ];
-        let files = IdleFiles::among(&[idle(1, 50..400), idle(2, 0..512), idle(3, 0..128)], &mappings);
+        let idle_ones = [idle(1, 50..400), idle(2, 0..512), idle(3, 0..128)];
+        let files = IdleFiles::among(&idle_ones, (&mappings, &Mounts::default()));
         // 562 to 599; 700 to 911 and 1600 to 1663.
         let idle = |idle| Pages { idle, present: 0 };
         assert_eq!(files.files, [("/usr/lib/db".to_owned(), idle(38)), ("/var/db".to_owned(), idle(212 + 64))].into());
@@ -161,10 +180,8 @@ mod tests {
 
     #[test]
     fn of_a_file_that_two_map_only_what_both_leave_alone_may_be_idle() {
-        let of = |pages: std::ops::Range<usize>| {
-            IdleFiles::among(&[idle(1, pages)], &[mapping(512..1024, "/var/db", "r--s")])
-        };
-        let own = IdleFiles::among(&[idle(9, 0..10)], &[mapping(4608..4700, "/own", "r--s")]);
+        let of = |pages: std::ops::Range<usize>| among(&[idle(1, pages)], &[mapping(512..1024, "/var/db", "r--s")]);
+        let own = among(&[idle(9, 0..10)], &[mapping(4608..4700, "/own", "r--s")]);
         assert_eq!(of(0..500).and(of(0..20)).and(own).pages(), 30);
         assert_eq!(of(0..500).and(of(0..0)).pages(), 0, "all of it is in use by the other");
     }

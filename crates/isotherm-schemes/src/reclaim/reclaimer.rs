@@ -166,16 +166,16 @@ impl Reclaimer {
     /// Whether it is time for a step, as far as is known without asking the kernel.
     pub fn is_due(&self, now: Ns) -> bool {
         let is_fresh = now.saturating_sub(self.found_at) <= FRESH;
-        self.stays().is_none_or(|why| why == Stays::Refaults)
+        self.stays().is_none_or(|why| matches!(why, Stays::Refaults | Stays::CannotBeAsked))
             && now >= self.next_at
             && is_fresh
             // What has left may come back, or has stopped to, although nothing is idle at an age that was doubled.
             && (self.found.idle_pages > 0 || self.left_pages > 0)
     }
 
-    /// Nothing can be asked of this cgroup.
-    pub fn cannot_be_asked(&mut self) {
-        self.cannot_be_asked = true;
+    /// Nothing can be asked of this cgroup until then, when it is tried once more.
+    pub fn cannot_be_asked(&mut self, until: Ns) {
+        (self.cannot_be_asked, self.next_at) = (true, until);
     }
 
     /// Something holds it up until then; `None`: it was not there at the moment.
@@ -185,7 +185,7 @@ impl Reclaimer {
 
     /// How much to ask for now, from what the kernel counts of the cgroup. `None`: nothing.
     pub fn step(&mut self, counts: ReclaimCounts, now: Ns) -> Option<Bytes> {
-        (self.waiting, self.next_at) = (None, now + BETWEEN);
+        (self.waiting, self.next_at, self.cannot_be_asked) = (None, now + BETWEEN, false);
         self.come_back(counts, now);
         self.brake.age_ns()?;
         let most = (counts.file.0 / PAGE_SIZE) as f64;
@@ -466,7 +466,8 @@ mod tests {
         assert_eq!((reclaimer.is_due(5 * S), reclaimer.status("/a").stays), (false, Some(Stays::Watermarks)));
         reclaimer.found(idle(1_000_000), (Some(marks), 39.0), 5 * S);
         assert!(reclaimer.is_due(5 * S));
-        reclaimer.cannot_be_asked();
+        reclaimer.cannot_be_asked(6 * S);
         assert_eq!((reclaimer.is_due(5 * S), reclaimer.status("/a").stays), (false, Some(Stays::CannotBeAsked)));
+        assert!(reclaimer.is_due(6 * S), "once more");
     }
 }

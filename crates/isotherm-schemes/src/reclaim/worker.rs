@@ -22,6 +22,8 @@ const IDLE: Ns = 200_000_000;
 const CPU_WAIT: Ns = 100_000_000;
 /// Until a cgroup that was not there is looked for again.
 const GONE: Ns = 1_000_000_000;
+/// Until a cgroup that could not be asked is asked once more: what was missing may be there, as descriptors or the memory controller.
+const ASK_AGAIN: Ns = 600_000_000_000;
 /// Cgroups of which it is remembered whether they can be asked.
 const MAX_KNOWN: usize = 4096;
 
@@ -32,8 +34,8 @@ pub struct Worker<M> {
     cpu: Bucket,
     cpu_pct: f64,
     host: HostGuard,
-    /// Cgroups that were asked whether they can be asked, by path.
-    askable: BTreeMap<String, bool>,
+    /// Cgroups that were asked whether they can be asked, by path; when to ask those again that cannot.
+    askable: BTreeMap<String, Option<Ns>>,
 }
 
 /// When to come again, and what to report, if anything.
@@ -79,18 +81,22 @@ impl<M: AskMachine> Worker<M> {
             lock(shared).reclaim_waits(cgroup, Some(why), until);
             return None;
         }
-        let before = match self.check(cgroup).and_then(|()| Ok(self.machine.counts(cgroup)?)) {
+        let before = match self.check(cgroup, now).and_then(|()| Ok(self.machine.counts(cgroup)?)) {
             Ok(Some(before)) => before,
             Err(Fault::Error(error)) if error.is_gone() => {
                 lock(shared).reclaim_waits(cgroup, None, now + GONE);
                 return None;
             }
-            Ok(None) | Err(Fault::Known) => {
-                lock(shared).cannot_reclaim(cgroup);
+            Ok(None) => {
+                lock(shared).cannot_reclaim(cgroup, now + ASK_AGAIN);
+                return None;
+            }
+            Err(Fault::Known(until)) => {
+                lock(shared).cannot_reclaim(cgroup, until);
                 return None;
             }
             Err(Fault::Error(error)) => {
-                lock(shared).cannot_reclaim(cgroup);
+                lock(shared).cannot_reclaim(cgroup, now + ASK_AGAIN);
                 return Some(format!(
                     "files of the cgroup {} stay: {} (reclaim needs Linux 6.11, cgroup v2, and write access to memory.reclaim)",
                     cgroup.path,
@@ -123,21 +129,26 @@ impl<M: AskMachine> Worker<M> {
     }
 
     /// Whether a cgroup can be asked at all. Nothing is concluded from one that is gone.
-    fn check(&mut self, cgroup: &Cgroup) -> Result<(), Fault> {
-        match self.askable.get(&cgroup.path) {
-            Some(true) => Ok(()),
-            Some(false) => Err(Fault::Known),
-            None => {
-                let asked = self.machine.ask(cgroup, Bytes(0));
-                if !asked.as_ref().is_err_and(Error::is_gone) {
-                    // Cgroups come and go. They are asked once more.
-                    if self.askable.len() >= MAX_KNOWN {
-                        self.askable.clear();
-                    }
-                    self.askable.insert(cgroup.path.clone(), asked.is_ok());
-                }
-                Ok(asked?)
-            }
+    fn check(&mut self, cgroup: &Cgroup, now: Ns) -> Result<(), Fault> {
+        let before = self.askable.get(&cgroup.path).copied();
+        match before {
+            Some(None) => return Ok(()),
+            Some(Some(until)) if now < until => return Err(Fault::Known(until)),
+            _ => {}
+        }
+        let asked = self.machine.ask(cgroup, Bytes(0));
+        if asked.as_ref().is_err_and(Error::is_gone) {
+            return Ok(asked?);
+        }
+        // Cgroups come and go. They are asked once more.
+        if self.askable.len() >= MAX_KNOWN {
+            self.askable.clear();
+        }
+        let again = asked.is_err().then_some(now + ASK_AGAIN);
+        self.askable.insert(cgroup.path.clone(), again);
+        match again {
+            Some(until) if before.is_some() => Err(Fault::Known(until)),
+            _ => Ok(asked?),
         }
     }
 }
@@ -150,8 +161,8 @@ fn with_cause(error: &Error) -> String {
 /// Why a cgroup is not asked.
 #[derive(Debug)]
 enum Fault {
-    /// It cannot be, as was reported.
-    Known,
+    /// It cannot be, as was reported. It is asked once more then.
+    Known(Ns),
     Error(Error),
 }
 
@@ -280,6 +291,13 @@ mod tests {
         assert!(faults[0].contains("Invalid argument"), "the kernel is too old: {faults:?}");
         let status = serde_json::to_value(lock(&shared).status()).unwrap();
         assert_eq!(status["cgroups"][0]["stays"], "cannot-be-asked", "{status:#}");
+        // What was missing comes.
+        assert_eq!(run(&mut worker, &shared, 6..700), Vec::<String>::new());
+        worker.machine.cannot = false;
+        assert_eq!(run(&mut worker, &shared, 700..1300), Vec::<String>::new());
+        assert!(worker.machine.asked.len() > 1);
+        let status = serde_json::to_value(lock(&shared).status()).unwrap();
+        assert_eq!(status["cgroups"][0]["stays"], serde_json::Value::Null, "{status:#}");
     }
 
     #[test]

@@ -138,10 +138,10 @@ impl State {
         }
     }
 
-    /// A cgroup cannot be asked.
-    pub fn cannot_reclaim(&mut self, cgroup: &Cgroup) {
+    /// A cgroup cannot be asked, and is asked once more then.
+    pub fn cannot_reclaim(&mut self, cgroup: &Cgroup, until: Ns) {
         if let Some(reclaimer) = self.reclaims.of(cgroup) {
-            reclaimer.cannot_be_asked();
+            reclaimer.cannot_be_asked(until);
         }
     }
 }

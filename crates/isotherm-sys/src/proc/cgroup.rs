@@ -274,7 +274,7 @@ fn parse_mount(line: &[u8]) -> std::result::Result<Option<Hierarchy>, Unexpected
 }
 
 /// Undoes the octal escapes of mountinfo: `\040` is a space.
-fn unescape(text: &[u8]) -> PathBuf {
+pub(super) fn unescape(text: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((&first, tail)) = rest.split_first() {

@@ -19,6 +19,7 @@ mod held;
 mod maps;
 mod memcg;
 mod meminfo;
+mod mounts;
 mod namespace;
 mod proactive;
 mod root;
@@ -37,6 +38,7 @@ pub use isotherm_units::Perms;
 pub use maps::{MapEntry, Maps};
 pub use memcg::{MemoryEvents, MemoryStat, MemoryUse};
 pub use meminfo::meminfo;
+pub use mounts::Mounts;
 pub use proactive::ReclaimCounts;
 pub use root::Proc;
 pub use smaps::{Smaps, SmapsEntry, Usage, VmFlags};
@@ -107,6 +109,12 @@ impl Proc {
         let mut maps = Maps::default();
         maps.read(self, pid)?;
         Ok(maps.into_entries())
+    }
+
+    /// Where files in memory are mounted, as a process sees it.
+    pub fn mounts(&self, pid: u32) -> Result<Mounts> {
+        let path = self.path(pid, "mountinfo");
+        Mounts::parse(&self.read(&path)?).map_err(|(line, e)| e.at(&path, line))
     }
 
     /// `/proc/PID/smaps`, one mapping at a time. Reading it walks page tables, and costs accordingly.

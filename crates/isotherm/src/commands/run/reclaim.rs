@@ -18,7 +18,7 @@ use isotherm_schemes::reclaim::worker::Worker;
 use isotherm_schemes::scheme::ReclaimScheme;
 use isotherm_schemes::state::{Shared, lock};
 use isotherm_sys::clock;
-use isotherm_sys::proc::{Cgroup, CgroupKind, Cgroups, Proc};
+use isotherm_sys::proc::{Cgroup, CgroupKind, Cgroups, Mounts, Proc};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Scope;
@@ -95,10 +95,11 @@ impl Counting {
         for Asked { cgroup, scheme, targets } in asked.into_values() {
             let min_idle_ns = lock(shared).reclaim_age(&cgroup, scheme, now);
             let stays = stays(&cgroup, &targets, monitor, others_clear);
+            let watched: Vec<(&TargetHeat, Mounts)> = targets.iter().map(|t| (*t, mounts_of(proc, t.id.pid))).collect();
             if stays.is_none() {
-                read_again(&targets, monitor, min_idle_ns);
+                read_again(&watched, monitor, min_idle_ns);
             }
-            let found = Found { stays, ..found(&targets, monitor, min_idle_ns) };
+            let found = Found { stays, ..found(&watched, monitor, min_idle_ns) };
             lock(shared).found_idle_files(&cgroup, found, scheme.watermarks, clock::monotonic_ns());
         }
     }
@@ -146,11 +147,16 @@ fn stays(
     (!all_known).then_some(Stays::Unwatched)
 }
 
+/// Where a process sees files in memory.
+fn mounts_of(proc: &Proc, pid: u32) -> Mounts {
+    proc.mounts(pid).unwrap_or_else(|_| Mounts::usual())
+}
+
 /// Reads what looks idle in these processes: some of it may have left since the last background read.
-fn read_again(targets: &[&TargetHeat], monitor: &mut Monitor<Box<dyn Clock>>, min_idle_ns: Ns) {
-    for pid in targets.iter().map(|target| target.id.pid) {
+fn read_again(targets: &[(&TargetHeat, Mounts)], monitor: &mut Monitor<Box<dyn Clock>>, min_idle_ns: Ns) {
+    for (pid, mounts) in targets.iter().map(|(target, mounts)| (target.id.pid, mounts)) {
         let (Some(pages), Some(mappings)) = (monitor.pages_of(pid), monitor.mappings_of(pid)) else { continue };
-        let mut pmds = IdleFiles::pmds_of(pages, mappings, min_idle_ns, monitor.now());
+        let mut pmds = IdleFiles::pmds_of(pages, (mappings, mounts), min_idle_ns, monitor.now());
         pmds.truncate(MAX_READ_AGAIN);
         if !pmds.is_empty() {
             monitor.read_now(pid, &pmds);
@@ -159,17 +165,17 @@ fn read_again(targets: &[&TargetHeat], monitor: &mut Monitor<Box<dyn Clock>>, mi
 }
 
 /// What is idle in these processes.
-fn found(targets: &[&TargetHeat], monitor: &Monitor<Box<dyn Clock>>, min_idle_ns: Ns) -> Found {
-    let idle = |target: &&TargetHeat| {
+fn found(targets: &[(&TargetHeat, Mounts)], monitor: &Monitor<Box<dyn Clock>>, min_idle_ns: Ns) -> Found {
+    let idle = |(target, mounts): &(&TargetHeat, Mounts)| {
         let pages = monitor.pages_of(target.id.pid)?;
-        Some(IdleFiles::of(pages, monitor.mappings_of(target.id.pid)?, min_idle_ns, monitor.now()))
+        Some(IdleFiles::of(pages, (monitor.mappings_of(target.id.pid)?, mounts), min_idle_ns, monitor.now()))
     };
     let files = targets.iter().filter_map(idle).fold(IdleFiles::default(), IdleFiles::and);
     Found {
         idle_pages: files.pages(),
         present_pages: files.present_pages(),
         shared_pages: files.shared_pages(),
-        working_set_pages: targets.iter().map(|target| target.temperature.within_ns(MINUTE)).sum(),
+        working_set_pages: targets.iter().map(|(target, _)| target.temperature.within_ns(MINUTE)).sum(),
         stays: None,
     }
 }
