@@ -162,7 +162,8 @@ impl Splitter {
             return Wants::Nothing;
         }
         match std::mem::replace(&mut self.phase, Phase::Resting { until: now + self.rest }) {
-            Phase::Resting { until } if until <= now => Wants::HugePages,
+            // Probes of the round before that could not be collapsed yet do not become more with each round.
+            Phase::Resting { until } if until <= now && self.again.is_empty() => Wants::HugePages,
             Phase::Splitting { since, mappings }
                 if self.asked.is_empty() || now.saturating_sub(since) >= SPLIT_WITHIN =>
             {
@@ -494,9 +495,13 @@ mod tests {
         assert_eq!((scene.splitter.status().collapsed_again, scene.splitter.status().split), (1, 0));
         assert_eq!(scene.splitter.again(), judged.collapse[2..], "until they were tried");
         assert_eq!(scene.rests_until(), scene.now + 2 * REST);
+        let later = scene.now + LONGEST_REST;
+        assert_eq!(scene.splitter.wants(None, later), Wants::Nothing, "or there would be more with each round");
+        judged.collapse.iter().for_each(|pmd| scene.splitter.again_handled(*pmd, Outcome::Refused(Refusal::Gone)));
         scene.small.clear();
         scene.pass(1201);
-        scene.round();
+        let again = scene.round().collapse;
+        again.iter().for_each(|pmd| scene.splitter.again_handled(*pmd, DONE));
         assert_eq!(scene.rests_until(), scene.now + 4 * REST);
         // Once it pays, a round comes soon again.
         (scene.small, scene.used) = (BTreeSet::new(), 40);

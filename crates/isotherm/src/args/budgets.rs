@@ -37,7 +37,7 @@ pub struct BudgetArgs {
     /// Memory pressure (PSI some, ten seconds) above which to wait, of the host or of the target's cgroup, percent [default: 10]
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub max_pressure: Option<f64>,
-    /// Room to leave below each limit of the target's memory cgroups, percent of that limit and at least 8 MiB [default: 1]
+    /// Room to leave below each limit of the target's memory cgroups, percent of that limit and at least 8 MiB; 0 leaves none [default: 1]
     #[arg(long, value_name = "PERCENT", value_parser = percent_or_none)]
     pub cgroup_margin: Option<f64>,
     /// Also try memory of files and shared memory

@@ -102,7 +102,8 @@ impl UndoArgs {
     }
 }
 
-/// Pages that the kernel gave back come back too, so a process may grow, and nothing has to be present.
+/// Pages that the kernel gave back come back too, so a process may grow, and nothing has to be present. What is asked for by name is done
+/// wherever it fits.
 fn budgets() -> Budgets {
     Budgets {
         per_second: 1000.0,
@@ -110,6 +111,9 @@ fn budgets() -> Budgets {
         stall_pct: 50.0,
         growth_pct: 1e6,
         min_present: 0,
+        headroom_pct: 0.0,
+        free_blocks: 0,
+        cgroup_margin_pct: 0.0,
         ..Budgets::default()
     }
 }
