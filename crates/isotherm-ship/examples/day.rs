@@ -149,7 +149,7 @@ impl Shipping {
             self.shipper.put(&id, put, now);
         }
         self.cpu.sending += cpu_now() - began;
-        let notes = self.shipper.notes();
+        let notes: Vec<String> = self.shipper.notes().into_iter().map(|(_, note)| note).collect();
         ensure!(notes.is_empty(), "the shipper complained: {}", notes.join("; "));
         Ok(())
     }

@@ -213,7 +213,7 @@ impl Running<'_> {
     /// Prints what is new, and writes the status once a second, or now if it is the last.
     fn report(&mut self, now: Moment, is_last: bool) {
         let notes = self.shipper.notes();
-        notes.iter().for_each(|note| messages::print(PROGRAM, Priority::Notice, note));
+        notes.iter().for_each(|(priority, note)| messages::print(PROGRAM, *priority, note));
         let since = now.mono_ns.saturating_sub(self.written_ns);
         if !is_last && notes.is_empty() && since < STATUS_NS {
             return;

@@ -10,6 +10,7 @@ use crate::status::{Status, Trouble};
 use crate::store::{self, Put};
 use isotherm_rng::Rng;
 use isotherm_stream::Snapshot;
+use isotherm_systemd::Priority;
 use std::collections::BTreeMap;
 
 /// Nanoseconds of an hour.
@@ -73,7 +74,7 @@ pub struct Shipper<R> {
     /// When a batch was last added to an hour, or the program started. By sequence number.
     touched_ns: BTreeMap<u64, u64>,
     /// What people should read, not yet printed.
-    notes: Vec<String>,
+    notes: Vec<(Priority, String)>,
 }
 
 impl<R: Roll> Shipper<R> {
@@ -124,8 +125,8 @@ impl<R: Roll> Shipper<R> {
     pub fn monitor(&mut self, ended: Option<String>, now: Moment) {
         let was = std::mem::replace(&mut self.status.monitor_trouble, ended);
         match (&was, &self.status.monitor_trouble) {
-            (None, Some(why)) => self.notes.push(format!("{why}; trying again")),
-            (Some(_), None) => self.notes.push("a monitor sends again".into()),
+            (None, Some(why)) => self.notes.push((Priority::Warning, format!("{why}; trying again"))),
+            (Some(_), None) => self.notes.push((Priority::Notice, "a monitor sends again".into())),
             _ => {}
         }
         if was.is_some() != self.status.monitor_trouble.is_some() {
@@ -138,7 +139,8 @@ impl<R: Roll> Shipper<R> {
         let batches = self.roll.closed(now.wall_ns);
         self.keep(batches, now);
         if let Some(step) = self.skew.observe(now) {
-            self.notes.push(format!("the wall clock was set by {:.1} s; rows since then have its time", seconds(step)));
+            let what = format!("the wall clock was set by {:.1} s; rows since then have its time", seconds(step));
+            self.notes.push((Priority::Notice, what));
         }
         let over: Vec<u64> = self
             .spool
@@ -266,7 +268,7 @@ impl<R: Roll> Shipper<R> {
                     self.trouble(error.to_string(), now);
                 }
                 if self.planner.failures() > 0 {
-                    self.notes.push("the store takes objects again".into());
+                    self.notes.push((Priority::Notice, "the store takes objects again".into()));
                 }
                 self.planner.done(id);
                 self.status.last_sent_unix_ns = now.wall_ns;
@@ -278,7 +280,7 @@ impl<R: Roll> Shipper<R> {
                 let first = self.planner.failures() == 1;
                 self.status.last_error = Some(Trouble { at_unix_ns: now.wall_ns, what: error.to_string() });
                 if first {
-                    self.notes.push(format!("{error}; it is kept and tried again"));
+                    self.notes.push((Priority::Warning, format!("{error}; it is kept and tried again")));
                 }
             }
         }
@@ -315,13 +317,13 @@ impl<R: Roll> Shipper<R> {
         self.spool.counts()
     }
 
-    /// Lines for people, since the last call.
-    pub fn notes(&mut self) -> Vec<String> {
+    /// Lines for people, since the last call. Rows and objects that are lost are warnings, as is what keeps others from being sent.
+    pub fn notes(&mut self) -> Vec<(Priority, String)> {
         std::mem::take(&mut self.notes)
     }
 
     fn trouble(&mut self, what: String, now: Moment) {
-        self.notes.push(what.clone());
+        self.notes.push((Priority::Warning, what.clone()));
         self.status.last_error = Some(Trouble { at_unix_ns: now.wall_ns, what });
     }
 }

@@ -122,7 +122,7 @@ pub struct Store {
 impl Store {
     /// Opens a store. Makes the folder if it is one. Nothing is sent yet. An object has to be put within `timeout`.
     pub fn open(to: &To, settings: &Settings, timeout: Duration) -> Result<Store> {
-        let failed = |what: String| Error::Open { to: to.name(), what: without_queries(&what) };
+        let failed = |what: String| Error::Open { to: to.name(), what: brief(&without_queries(&what)) };
         match to {
             To::Folder(path) => {
                 fs::create_dir_all(path).map_err(|error| failed(error.to_string()))?;
@@ -152,7 +152,7 @@ impl Store {
 
     /// Creates an object. When this returns, it outlasts a loss of power of this machine.
     pub async fn put(&self, path: &str, bytes: Vec<u8>) -> Result<Put> {
-        let failed = |what: String| Error::Put { path: path.to_owned(), what: without_queries(&what) };
+        let failed = |what: String| Error::Put { path: path.to_owned(), what: brief(&without_queries(&what)) };
         let object = ObjectPath::parse(path).map_err(|error| failed(error.to_string()))?;
         let object: ObjectPath = self.prefix.parts().chain(object.parts()).collect();
         if let Some(folder) = &self.folder {
@@ -255,6 +255,20 @@ fn without_queries(text: &str) -> String {
     }
     out.push_str(rest);
     out
+}
+
+/// Most characters of what a library or a store says.
+const MAX_SAID: usize = 500;
+
+/// What a library says, without the document that a store has answered with: of one in XML the code and the message, since other fields of it
+/// repeat what was signed. A proxy may answer with a whole page.
+fn brief(text: &str) -> String {
+    let is_tag = |at: &usize| text[at + 1..].starts_with(|c: char| c == '?' || c == '!' || c.is_ascii_alphabetic());
+    let document = text.match_indices('<').map(|(at, _)| at).find(is_tag);
+    let (before, document) = text.split_at(document.unwrap_or(text.len()));
+    let field = |name: &str| Some(document.split_once(&format!("<{name}>"))?.1.split_once('<')?.0);
+    let said = field("Code").map(|code| format!("{code}: {}", field("Message").unwrap_or_default()));
+    [before, &said.unwrap_or_default()].concat().trim_end().chars().take(MAX_SAID).collect()
 }
 
 #[cfg(test)]
@@ -406,5 +420,18 @@ mod tests {
         let expected = "error sending request for url (https://a.example/b/c?...): timed out, see http://d?... f?g";
         assert_eq!(without_queries(said), expected);
         assert_eq!(without_queries("no address?"), "no address?");
+    }
+
+    #[test]
+    fn the_document_that_a_store_answers_with_is_not_logged() {
+        let said = "Error performing PUT, after 0 retries: 403 Forbidden: <?xml version=\"1.0\"?><Error><Code>SignatureDoesNotMatch</Code>\
+            <Message>The signature does not match</Message><CanonicalRequest>x-amz-security-token:SECRET</CanonicalRequest></Error>";
+        let expected =
+            "Error performing PUT, after 0 retries: 403 Forbidden: SignatureDoesNotMatch: The signature does not match";
+        assert_eq!(brief(said), expected);
+        let page = format!("502 Bad Gateway: <!DOCTYPE html><html>{}</html>", "x".repeat(100_000));
+        assert_eq!(brief(&page), "502 Bad Gateway:");
+        assert_eq!(brief("limit < 5 and <= 6: é<"), "limit < 5 and <= 6: é<");
+        assert_eq!(brief(&"é".repeat(1000)).chars().count(), MAX_SAID);
     }
 }
