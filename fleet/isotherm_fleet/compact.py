@@ -38,6 +38,9 @@ BUCKET_BYTES = 128 << 20
 MAX_BUCKETS = 64
 MAX_PER_BUCKET = 4
 GRACE_S = 3600
+CLEAN_DAYS = 7
+"""Days beyond the last compacted one that are still cleaned: the last run that compacted a day has replaced objects, which have to wait for the
+grace period."""
 KEEP_PARTS_S = 86_400
 """How long a file that is not finished is left alone: longer than any compaction takes."""
 
@@ -157,7 +160,7 @@ class Compactor:
 
     def run(self, tables: list[str], days: int | None = None) -> Iterator[Report]:
         """Compacts, expires and cleans, a table and day after the other. `days` bounds how far back days are
-        compacted.
+        compacted. Days that have left these bounds in the last week are only cleaned.
         """
         today = dt.datetime.fromtimestamp(self.options.now(), dt.timezone.utc).date()
         for name in tables:
@@ -166,6 +169,10 @@ class Compactor:
                 is_expired = self.options.keep_days is not None and age_days > self.options.keep_days
                 if is_expired or days is None or age_days < days:
                     yield self.day(TABLES[name], date, is_expired)
+                elif age_days < days + CLEAN_DAYS and not self.options.dry_run:
+                    removed = self.clean(name, date)
+                    if removed:
+                        yield Report(name, date.isoformat(), removed=removed)
 
     def _dates(self, table: str) -> list[dt.date]:
         """Days with objects or with manifests."""
