@@ -17,9 +17,12 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 const SECOND: Ns = 1_000_000_000;
-/// A window, and the part of it that may be spent on acting. Reads wait for that.
+/// A window. One that a busy or large target needs longer for is stretched.
 pub const WINDOW_NS: Ns = SECOND;
-const ROUND_NS: Ns = SECOND / 4;
+/// One part in so many of a window may be spent on acting, and no more than this: reads wait for that, and what was found idle is fresh for three
+/// seconds.
+const ROUND_PART: Ns = 4;
+const LONGEST_ROUND: Ns = 5 * SECOND / 2;
 /// It ends if nothing could be done for so long. A dry run has a single round, of this length.
 const PATIENCE_NS: Ns = 10 * SECOND;
 /// Most huge ranges that are judged anew for a round, and then acted on as far as the budgets allow: 2 GiB.
@@ -108,6 +111,9 @@ pub struct Rounds<M> {
     gave_up: Option<Wait>,
     /// The last round was over before all hints were served.
     is_cut_short: bool,
+    /// When this round began, and how long it may take.
+    began: Option<Ns>,
+    round_ns: Ns,
 }
 
 impl<M: Machine> Rounds<M> {
@@ -122,12 +128,17 @@ impl<M: Machine> Rounds<M> {
             stuck_since: None,
             gave_up: None,
             is_cut_short: false,
+            began: None,
+            round_ns: round_of(WINDOW_NS),
         }
     }
 
     /// Begins a round: what was queued and not served is planned anew.
     pub fn begin(&mut self) {
         self.queue = HintQueue::new(MAX_HINTS);
+        let now = clock::monotonic_ns();
+        let before = self.began.replace(now);
+        self.round_ns = round_of(before.map_or(WINDOW_NS, |before| now.saturating_sub(before)));
     }
 
     /// Forgets what waits of a process: nothing more is to be done to it.
@@ -167,7 +178,7 @@ impl<M: Machine> Rounds<M> {
     /// Serves hints until the round is over, none is left, or `done` says that it is enough. `done` gets each hint, its outcome and the
     /// pages that have left memory, and says whether the huge range is served for good.
     pub fn serve(&mut self, stop: &Stop, mut done: impl FnMut(&Hint, Outcome, u64) -> Served) {
-        let end = clock::monotonic_ns() + if self.is_dry { PATIENCE_NS } else { ROUND_NS };
+        let end = clock::monotonic_ns() + if self.is_dry { PATIENCE_NS } else { self.round_ns };
         self.waits_for = None;
         while !stop.is_set() {
             let now = clock::monotonic_ns();
@@ -241,4 +252,20 @@ pub struct Served {
     pub for_good: bool,
     /// Nothing more is to be done.
     pub is_enough: bool,
+}
+
+/// How long a round may take where windows take so long.
+fn round_of(window_ns: Ns) -> Ns {
+    (window_ns.max(WINDOW_NS) / ROUND_PART).min(LONGEST_ROUND)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_takes_a_quarter_of_a_window_and_no_longer_than_what_is_found_stays_fresh() {
+        let rounds = [0, SECOND, 8 * SECOND, 16 * SECOND].map(round_of);
+        assert_eq!(rounds, [SECOND / 4, SECOND / 4, 2 * SECOND, 5 * SECOND / 2]);
+    }
 }

@@ -127,6 +127,8 @@ struct Work<'a> {
     rounds: Rounds<Machines>,
     rows: BTreeMap<TargetId, Row>,
     left_out: BTreeMap<Refusal, u64>,
+    /// Why huge ranges stayed that were tried, as was found last.
+    stayed: BTreeMap<(TargetId, PmdNo), Refusal>,
 }
 
 /// One process.
@@ -150,6 +152,8 @@ struct Report {
     min_idle_ns: u64,
     processes: Vec<Row>,
     left_out: BTreeMap<Refusal, u64>,
+    /// Huge ranges that were tried and stayed, by the reason that was found last.
+    stayed: BTreeMap<Refusal, u64>,
     counters: Counters,
 }
 
@@ -165,6 +169,7 @@ impl Work<'_> {
             rounds: Rounds::new(machine, action, args.budgets(), args.dry_run),
             rows: BTreeMap::new(),
             left_out: BTreeMap::new(),
+            stayed: BTreeMap::new(),
         }
     }
 
@@ -257,13 +262,18 @@ impl Work<'_> {
 
     /// Pages out until the round is over, nothing is left, or enough has left.
     fn serve(&mut self, stop: &Stop) {
-        let (rows, most) = (&mut self.rows, self.args.most);
+        let (rows, stayed, most) = (&mut self.rows, &mut self.stayed, self.args.most);
         let mut all = self.rounds.worker.counters().left_pages;
         self.rounds.serve(stop, |hint, outcome, left| {
             all += left;
             if let Some(row) = rows.get_mut(&hint.process) {
                 row.left_bytes.0 += Bytes::of_pages(left).0;
             }
+            let key = (hint.process, hint.pmd);
+            match outcome {
+                Outcome::Done { .. } => stayed.remove(&key),
+                Outcome::Refused(refusal) => stayed.insert(key, refusal),
+            };
             // What was accessed meanwhile may be idle again later. All others are served once, or memory that comes and goes would keep
             // this running for ever.
             let for_good = outcome != Outcome::Refused(Refusal::Accessed);
@@ -272,11 +282,14 @@ impl Work<'_> {
     }
 
     fn report(self) -> Report {
+        let mut stayed: BTreeMap<Refusal, u64> = BTreeMap::new();
+        self.stayed.values().for_each(|refusal| *stayed.entry(*refusal).or_default() += 1);
         Report {
             dry_run: self.args.dry_run,
             min_idle_ns: self.args.idle.idle,
             processes: self.rows.into_values().collect(),
             left_out: self.left_out,
+            stayed,
             counters: self.rounds.worker.counters().clone(),
         }
     }
@@ -300,7 +313,7 @@ impl Report {
             writeln!(out, "{} ({}): {what}", row.pid, human::printable(&row.comm))?;
         }
         let mut reasons = self.left_out.clone();
-        for (refusal, count) in &self.counters.refused {
+        for (refusal, count) in &self.stayed {
             *reasons.entry(*refusal).or_default() += count;
         }
         for (refusal, count) in reasons {
