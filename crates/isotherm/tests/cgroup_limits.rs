@@ -110,7 +110,7 @@ fn a_cgroup_near_its_limit_is_left_alone_and_collapsed_once_there_is_room() {
     let (stage, child) = (Stage::new(), index_in(&cgroup));
     assert!(cgroup.cgroup.processes().unwrap().contains(&child.pid()));
     assert!(cgroup.held().unwrap() > 100 * MIB, "charged to the cgroup");
-    stage.isotherm(&format!("record -o r -d 6s -w 2s -p {}", child.pid())).ended(0);
+    stage.isotherm(&format!("record -o r -d 3s -w 1s -p {}", child.pid())).ended(0);
 
     cgroup.leave_room(6 * MIB);
     for dry in ["--dry-run", ""] {
@@ -156,7 +156,7 @@ fn the_limit_of_a_cgroup_above_counts_as_well() {
     let below = Cgroup { dir, path: format!("{}/below", above.cgroup.path), kind: above.cgroup.kind };
     let below = TestCgroup { cgroup: below, root: above.root.clone() };
     let (stage, child) = (Stage::new(), index_in(&below));
-    stage.isotherm(&format!("record -o r -d 6s -w 2s -p {}", child.pid())).ended(0);
+    stage.isotherm(&format!("record -o r -d 3s -w 1s -p {}", child.pid())).ended(0);
     above.leave_room(6 * MIB);
     stage.isotherm("collapse --from r --order address").ended(0).prints("the memory cgroup is near its limit");
     assert_eq!((huge_bytes(child.pid()), above.oom_kills()), (0, 0));

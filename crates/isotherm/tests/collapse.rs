@@ -197,8 +197,11 @@ fn a_dry_run_of_run_touches_nothing() {
     need!(can_collapse(), NEEDS);
     let _turn = alone();
     let (stage, child) = (Stage::new(), index());
-    let ran = stage.isotherm(&format!("run --socket s.sock -n --json -d 8s -p {}", child.pid())).ended(0);
-    let status = ran.json();
+    let daemon = Daemon::start(&stage, &format!("-n --json -p {}", child.pid()));
+    daemon.until("something to collapse", |s| s["collapsed"].as_u64() > Some(0));
+    daemon.running.signal("TERM");
+    let Daemon { running, .. } = daemon;
+    let status = running.end().ended(0).json();
     assert!(status["dry_run"] == true && status["collapsed"].as_u64() > Some(0), "{status:#}");
     assert_eq!(huge_bytes(child.pid()), 0);
 }
@@ -217,12 +220,9 @@ fn a_target_that_ends_ends_the_run() {
 #[test]
 fn memory_that_refuses_is_named_and_left_alone() {
     need!(can_collapse(), NEEDS);
-    let _turn = alone();
     let stage = Stage::new();
     // The demo's workload says MADV_NOHUGEPAGE.
     let child = workload(64);
-    let ran = stage.isotherm(&format!("collapse -p {} -d 5s", child.pid())).ended(0).prints("0 of ");
-    ran.prints("MADV_NOHUGEPAGE");
     let script = Script::start(
         "
 libc.prctl(41, 1, 0, 0, 0)
@@ -232,8 +232,10 @@ print(at, flush=True)
 heat([at + (page << 12) for page in range(2048)])",
     );
     let Some(script) = script else { return skip("python3") };
-    let ran = stage.isotherm(&format!("collapse -p {} -d 5s", script.pid())).ended(0);
-    ran.prints("PR_SET_THP_DISABLE");
+    let runs = [child.pid(), script.pid()].map(|pid| stage.start_isotherm(&format!("collapse -p {pid} -d 5s")));
+    let [advised, disabled] = runs.map(|run| run.end().ended(0));
+    advised.prints("0 of ").prints("MADV_NOHUGEPAGE");
+    disabled.prints("PR_SET_THP_DISABLE");
     assert_eq!((huge_bytes(child.pid()), huge_bytes(script.pid())), (0, 0));
 }
 
@@ -297,7 +299,6 @@ fn last_access(stage: &Stage) -> Value {
 #[test]
 fn what_was_known_before_a_collapse_is_kept_as_an_estimate() {
     need!(can_collapse(), NEEDS);
-    let _turn = alone();
     // One page in sixteen is hot: 4 MiB.
     let script = Script::start(
         "

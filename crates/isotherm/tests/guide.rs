@@ -16,17 +16,22 @@ use support::{ISOTHERM, Stage, sees_pages, workload};
 /// The process that the examples watch is this one in the guide.
 const PID: &str = "812";
 
-/// Programs that stand in for what the guide takes for granted: `isotherm`, with Ctrl-C after five seconds where it would go on, and with a
-/// terminal and a `q` for `top`; `sudo`, which the tests need not; and `pidof`, which finds the workload.
+/// Programs that stand in for what the guide takes for granted: `isotherm`, with Ctrl-C after five seconds where it would go on, for less
+/// time than by default where it ends, and with a terminal and a `q` for `top`; `sudo`, which the tests need not; and `pidof`, which finds the
+/// workload.
 fn stand_ins(stage: &Stage, pid: u32) {
     let interrupted =
         |seconds| format!("exec timeout --foreground --preserve-status --signal INT {seconds} {ISOTHERM} \"$@\"");
     let isotherm = format!(
         "case $1 in
         top) (sleep 3; printf q) | script --quiet --return --command \"{ISOTHERM} $*\" /dev/null;;
-        demo | collapse | reclaim) {};;
+        demo) {} --unwatched 500ms;;
+        collapse) {} --duration 5s;;
+        reclaim) {} --duration 21s;;
         *) {};;
         esac",
+        interrupted(80),
+        interrupted(80),
         interrupted(80),
         interrupted(5)
     );

@@ -176,7 +176,7 @@ fn whatever_takes_time_ends_with_its_terminal() {
         (format!("report processes -d 60s -p {pid}"), "watching"),
         (format!("events try faults -d 60s -p {pid}"), "trying it"),
         ("demo -d 60s --size 16MiB".to_owned(), "workload of"),
-        ("demo -d 60s --size 16MiB".to_owned(), "watching"),
+        ("demo -d 60s --unwatched 500ms --size 16MiB".to_owned(), "watching"),
         (format!("{} -d 60s", busy_demo()), "store of"),
         (format!("{} -d 60s", busy_demo()), "watching"),
     ];

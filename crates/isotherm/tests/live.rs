@@ -18,7 +18,7 @@ const MIB: u64 = 1 << 20;
 const SECOND: u64 = 1_000_000_000;
 
 fn demo(stage: &Stage, flags: &str) -> Value {
-    stage.json(&format!("demo --size 256MiB --duration 6s --json {flags}"))
+    stage.json(&format!("demo --size 256MiB --duration 6s --unwatched 500ms --json {flags}"))
 }
 
 fn number(json: &Value, key: &str) -> f64 {
@@ -71,7 +71,7 @@ fn the_busy_demo_finds_what_its_store_has_counted() {
 fn the_demo_draws_what_it_found() {
     let _turn = alone();
     let stage = Stage::new();
-    let ran = stage.isotherm("demo --size 16MiB --duration 2s -o map.png").ended(0);
+    let ran = stage.isotherm("demo --size 16MiB --duration 2s --unwatched 500ms -o map.png").ended(0);
     ran.prints("accuracy").prints("cost");
     assert!(fs::read(stage.path("map.png")).unwrap().starts_with(b"\x89PNG"));
 }
@@ -122,7 +122,6 @@ time.sleep(600)
 #[test]
 fn the_hottest_regions_are_listed_where_a_snapshot_has_no_room_for_them() {
     need!(sees_pages(), "the page-table source");
-    let _turn = alone();
     // 40 hot spans of 256 KiB, with as much idle memory behind each.
     let script = Script::start(
         "
@@ -183,7 +182,6 @@ fn assert_a_tenth_of_256_mib_is_hot(source: &str, row: &Value) {
 #[test]
 fn a_process_without_address_randomisation_is_watched_like_any_other() {
     need!(sees_pages() && installed("setarch"), "the page-table source and setarch");
-    let _turn = alone();
     let stage = Stage::new();
     let mut fixed = Command::new("setarch");
     fixed.arg("-R").arg(ISOTHERM);
@@ -199,7 +197,9 @@ fn without_privilege_the_demo_works_and_says_what_is_lost() {
     need!(is_root() && installed("setpriv"), "root and setpriv, to become nobody");
     let _turn = alone();
     let (stage, isotherm) = open_stage();
-    let ran = stage.shell(&format!("{AS_NOBODY} {isotherm} demo --size 64MiB --duration 4s --json")).ended(0);
+    let ran = stage
+        .shell(&format!("{AS_NOBODY} {isotherm} demo --size 64MiB --duration 4s --unwatched 500ms --json"))
+        .ended(0);
     let ran = ran.says("page-table is not available").says("not which pages");
     let found = ran.json();
     assert!(found["source"] == "referenced" && found["granularity"] == "mapping", "{found}");

@@ -86,8 +86,7 @@ fn a_process_is_seen_page_by_page_from_within_its_own_pid_namespace() {
     need!(installed("unshare"), "unshare");
     let _turn = alone();
     let stage = Stage::new();
-    let command =
-        "unshare --pid --fork --mount-proc $isotherm demo --source page-table --size 64MiB -d 4s --max-cpu 200 --json";
+    let command = "unshare --pid --fork --mount-proc $isotherm demo --source page-table --size 64MiB -d 4s --unwatched 500ms --max-cpu 200 --json";
     let found = stage.shell(command).ended(0).json();
     let number = |key: &str| found[key].as_f64().unwrap();
     assert!(number("recall") >= 0.95 && number("precision") >= 0.95, "{found}");
@@ -176,7 +175,7 @@ fn who_watches_second_is_refused_and_the_first_sees_all_there_is() {
     need!(sees_pages(), "the page-table source");
     let _turn = alone();
     let stage = Stage::new();
-    let mut demo = stage.start_isotherm("demo --size 256MiB -d 8s --json");
+    let mut demo = stage.start_isotherm("demo --size 256MiB -d 8s --unwatched 500ms --json");
     demo.until_it_says("accessed bits page by page");
     let mut child = None;
     assert!(until(Duration::from_secs(5), || {
@@ -208,7 +207,6 @@ while True:
 #[test]
 fn a_monitor_beside_another_says_that_bits_were_cleared_by_somebody_else() {
     need!(sees_pages(), "the page-table source");
-    let _turn = alone();
     let stage = Stage::new();
     let Some(script) = Script::start(SELDOM) else { return skip("python3") };
     let record = |name: &str, time: &str| {

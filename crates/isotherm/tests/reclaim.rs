@@ -132,14 +132,24 @@ fn a_scheme_that_pages_out_needs_swap_and_a_dry_run_counts_what_would_leave() {
     let recorded = stage.json("report processes r --json")["report"]["processes"][0].clone();
     assert_eq!((&recorded["pid"], recorded.get("acted")), (&child.pid().into(), None), "nothing was done");
     stage.isotherm(&format!("{run} -d 2s --dry-run --record r")).ended(1).says("already");
-    // With a quota, what would leave in the six to eight seconds in which something is idle.
+    stage.isotherm(&format!("{run} -d 2s --dry-run --record r --overwrite")).ended(0).says("snapshots");
+}
+
+/// What would leave in the six to eight seconds in which something is idle.
+#[test]
+fn a_dry_run_keeps_to_a_quota() {
+    need!(sees_pages(), "the page-table source");
+    need!(!has_swap(), "a machine without swap");
+    let (child, stage) = (workload(32), Stage::new());
+    let settings = stage.path("page-out.toml");
     fs::write(&settings, PAGE_OUT.replace("min_idle", "quota = { size = \"1MiB\" }\nmin_idle")).unwrap();
+    let limits = "--max-cpu 200 --max-slowdown 200";
+    let run = format!("run --socket s.sock -p {} -c {} {limits}", child.pid(), settings.display());
     let status = stage.json(&format!("{run} -d 18s --dry-run --json"));
     let left = status["counters"]["left_pages"].as_u64().unwrap() * 4096;
     assert!((4 * MIB..12 * MIB).contains(&left), "{status:#}");
     assert_eq!((&status["quotas"][0]["scheme"], &status["quotas"][0]["size_bytes"]), (&1.into(), &MIB.into()));
     assert!(status["quotas"][0]["used_up"].as_u64().unwrap() >= 3, "{status:#}");
-    stage.isotherm(&format!("{run} -d 2s --dry-run --record r --overwrite")).ended(0).says("snapshots");
 }
 
 #[test]

@@ -43,8 +43,6 @@ use std::time::Duration;
 
 /// A page is called hot if it is accessed at least this often. The plain workload touches its hot pages every 10 to 100 ms.
 const HOT_NS: u64 = 1_000_000_000;
-/// How long the child runs unwatched before and after.
-const UNWATCHED: Duration = Duration::from_secs(3);
 /// The usual size of a workload, and at most of one of `--busy`.
 const USUAL: u64 = 2 << 30;
 const SMALLEST: u64 = 16 << 20;
@@ -57,6 +55,9 @@ pub struct DemoArgs {
     /// How long to watch
     #[arg(short, long, value_name = "TIME", default_value = "15s", value_parser = positive_duration_ns)]
     pub duration: u64,
+    /// How long the workload runs unwatched before and after, for the figure by which watching slows it down
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = positive_duration_ns, hide = true)]
+    pub unwatched: u64,
     /// Put the workload on huge pages
     #[arg(long)]
     pub huge: bool,
@@ -153,7 +154,7 @@ fn run(DemoPlan { args, picture }: &DemoPlan) -> Result<()> {
     let run = run_info(&*source, settings, window_ns);
     let mut truth = start(args, &stop)?;
     truth.note(clock::monotonic_ns());
-    stop.sleep(UNWATCHED);
+    stop.sleep(Duration::from_nanos(args.unwatched));
     output::note(&run.source_note);
     let selection = Selection::Pids { pids: vec![truth.child().pid()], children: false };
     let uses = Uses::of_source(source.describe().name, ClearArg::Auto).ending_a_command();
@@ -165,7 +166,7 @@ fn run(DemoPlan { args, picture }: &DemoPlan) -> Result<()> {
     let mut comparing = Comparing { clock, truth: &mut *truth, since: GoodSince::default() };
     let watched = watch(&mut monitor, &mut comparing, (args.duration, window_ns), &stop)?;
     drop(monitor);
-    stop.sleep(UNWATCHED);
+    stop.sleep(Duration::from_nanos(args.unwatched));
     if stop.is_set() {
         return Err(stopped());
     }

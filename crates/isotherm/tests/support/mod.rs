@@ -12,12 +12,13 @@ pub mod serving;
 use isotherm_sys::proc::Proc;
 use isotherm_workload::{Child, Pattern};
 use serde_json::Value;
+use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -101,10 +102,17 @@ impl Stage {
         Running { process, log, told }
     }
 
-    /// A recording of a small workload, made in about two seconds.
+    /// A recording of a small workload: a copy of one that the first to ask makes in about two seconds.
     pub fn small_recording(&self, name: &str) -> PathBuf {
-        let child = workload(16);
-        self.isotherm(&format!("record -o {name} -d 2s -w 500ms -p {}", child.pid())).ended(0);
+        static FILES: OnceLock<Vec<(OsString, Vec<u8>)>> = OnceLock::new();
+        let files = FILES.get_or_init(|| {
+            let (stage, child) = (Stage::new(), workload(16));
+            stage.isotherm(&format!("record -o rec -d 2s -w 500ms -p {}", child.pid())).ended(0);
+            let files = fs::read_dir(stage.path("rec")).unwrap().map(Result::unwrap);
+            files.map(|file| (file.file_name(), fs::read(file.path()).unwrap())).collect()
+        });
+        fs::create_dir(self.path(name)).unwrap();
+        files.iter().for_each(|(file, bytes)| fs::write(self.path(name).join(file), bytes).unwrap());
         self.path(name)
     }
 
@@ -438,7 +446,9 @@ pub fn is_root() -> bool {
 
 /// Whether this machine and user have the source that sees pages.
 pub fn sees_pages() -> bool {
-    Stage::new().json("doctor --json")["source"].as_str().is_some_and(|source| source.starts_with("page-table"))
+    static SEES: OnceLock<bool> = OnceLock::new();
+    let source = || Stage::new().json("doctor --json")["source"].clone();
+    *SEES.get_or_init(|| source().as_str().is_some_and(|source| source.starts_with("page-table")))
 }
 
 /// Whether memory that asks for nothing has small pages at first and can be collapsed.
