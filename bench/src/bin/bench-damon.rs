@@ -35,9 +35,17 @@ use std::time::Duration;
 const MS: Ns = 1_000_000;
 const S: Ns = 1_000_000_000;
 const ROUNDS: usize = 3;
-/// Monitoring time of each side in a round, and the part at its end in which results are read.
-const WATCH: Ns = 20 * S;
+/// Monitoring time of each side in a round, and the part at its end of which results are the mean.
+const WATCH: Ns = 40 * S;
 const ASKED: Ns = 5 * S;
+/// Results are also read at these times, to see how fast each finds hot pages.
+const AFTER: [Ns; 3] = [5 * S, 15 * S, 40 * S];
+/// Keys of those results: DAMON's, and ours at its defaults.
+const RECALLS_AFTER: [(&str, &str); 3] = [
+    ("damon_recall_5s", "our_recall_5s"),
+    ("damon_recall_15s", "our_recall_15s"),
+    ("damon_recall_40s", "our_recall_40s"),
+];
 const ASK_EVERY: Ns = S;
 /// Threshold for hot: hot pages are touched many times in this time, and the others never.
 const HOT_NS: Ns = S;
@@ -58,6 +66,8 @@ enum Arm {
 struct Watched {
     recall: f64,
     precision: f64,
+    /// The recall at each of [`AFTER`].
+    after: [f64; 3],
     kdamond_pct: f64,
     /// CPU of our own thread, after it starts to monitor.
     our_pct: f64,
@@ -108,6 +118,7 @@ fn main() -> Result<()> {
         }
     }
     tell(&mut log, &arms, &found);
+    tell_recalls(&mut log, &arms, &found);
     conclude(log, &arms, &found)
 }
 
@@ -151,7 +162,7 @@ fn introduce(log: &mut Log, pattern: &Pattern, arms: &[(&'static str, Arm)]) {
         pattern.hot_pages
     ));
     log.line(format!(
-        "each monitors {} s in alternation, {ROUNDS} rounds; found: what it reports in the last {} s; hot: at least once in {} s",
+        "each monitors {} s in alternation, {ROUNDS} rounds; found: what it reports, over the last {} s; hot: at least once in {} s",
         WATCH / S,
         ASKED / S,
         HOT_NS / S
@@ -185,15 +196,13 @@ fn watch_with_ours(child: &Child, pattern: &Pattern, settings: Settings) -> Resu
     let opened = clock.cpu();
     let mut monitor = Monitor::new(source, follower, clock.clone(), settings);
     let mut scores = Scores::default();
-    let mut until = began + WATCH - ASKED;
-    while until <= began + WATCH {
-        monitor.watch(until, &AtomicBool::new(false))?;
+    for at in moments() {
+        monitor.watch(began + at, &AtomicBool::new(false))?;
         clock.beside(|| {
             if let Some(pages) = monitor.pages_of(child.pid()) {
-                scores.add(&pattern.score_pages(child.memory(), pages, monitor.now(), HOT_NS));
+                scores.add(at, &pattern.score_pages(child.memory(), pages, monitor.now(), HOT_NS));
             }
         });
-        until += ASK_EVERY;
     }
     let passed = (clock.now() - began) as f64;
     let our_pct = (clock.cpu() - opened) as f64 / passed * 100.0;
@@ -215,8 +224,8 @@ fn watch_with_damon(child: &Child, pattern: &Pattern, attributes: Attributes) ->
     while next <= began + WATCH {
         let reported = source.regions(child.pid())?.unwrap_or_default().regions;
         thread = source.thread().or(thread);
-        if next >= began + WATCH - ASKED {
-            clock.beside(|| scores.add(&score(child.memory(), &hot, &reported)));
+        if moments().any(|at| began + at == next) {
+            clock.beside(|| scores.add(next - began, &score(child.memory(), &hot, &reported)));
             regions = reported.len();
             aggregation_ms = reported.first().map_or(0.0, |r| r.aggregation_ns as f64 / 1e6);
         }
@@ -237,23 +246,34 @@ fn score(memory: AddrRange, hot: &[bool], reported: &[KernelRegion]) -> Score {
     score_ranges(memory, hot, hot_ranges(reported, HOT_NS))
 }
 
+/// When results are read, since the beginning.
+fn moments() -> impl Iterator<Item = Ns> {
+    (1..=WATCH / ASK_EVERY).map(|turn| turn * ASK_EVERY).filter(|at| *at >= WATCH - ASKED || AFTER.contains(at))
+}
+
 /// The results of each read.
 #[derive(Debug, Default)]
 struct Scores {
-    recalls: Vec<f64>,
-    precisions: Vec<f64>,
+    recalls: Vec<(Ns, f64)>,
+    precisions: Vec<(Ns, f64)>,
 }
 
 impl Scores {
-    fn add(&mut self, score: &Score) {
-        self.recalls.push(score.recall());
+    fn add(&mut self, at: Ns, score: &Score) {
+        self.recalls.push((at, score.recall()));
         // If nothing is reported hot, nothing is correct either.
-        self.precisions.push(if score.said_hot_pages() == 0.0 { 0.0 } else { score.precision() });
+        self.precisions.push((at, if score.said_hot_pages() == 0.0 { 0.0 } else { score.precision() }));
     }
 
     fn mean(&self) -> Watched {
-        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
-        Watched { recall: mean(&self.recalls), precision: mean(&self.precisions), ..Watched::default() }
+        let mean = |values: &[(Ns, f64)]| {
+            let last: Vec<f64> =
+                values.iter().filter(|(at, _)| *at >= WATCH - ASKED).map(|(_, value)| *value).collect();
+            last.iter().sum::<f64>() / last.len().max(1) as f64
+        };
+        let recall_at = |at| self.recalls.iter().find(|(of, _)| *of == at).map_or(0.0, |(_, recall)| *recall);
+        let after = AFTER.map(recall_at);
+        Watched { recall: mean(&self.recalls), precision: mean(&self.precisions), after, ..Watched::default() }
     }
 }
 
@@ -307,6 +327,15 @@ fn tell(log: &mut Log, arms: &[(&'static str, Arm)], found: &[Vec<Watched>]) {
     }
 }
 
+fn tell_recalls(log: &mut Log, arms: &[(&'static str, Arm)], found: &[Vec<Watched>]) {
+    let heads = AFTER.map(|at| format!("{:>22}", format!("after {} s", at / S)));
+    log.line(format!("{:<24} {}", "recall, median (and range)", heads.join(" ")));
+    for ((name, _), found) in arms.iter().zip(found) {
+        let each = [0, 1, 2].map(|at| format!("{:>22}", spread(&of(found, |w| w.after[at]))));
+        log.line(format!("{name:<26} {}", each.join(" ")));
+    }
+}
+
 fn conclude(mut log: Log, arms: &[(&'static str, Arm)], found: &[Vec<Watched>]) -> Result<()> {
     let recall = |arm: usize| median(&of(&found[arm], |w| w.recall));
     // DAMON at its defaults, unless it needs one region per page to find anything.
@@ -332,5 +361,9 @@ fn conclude(mut log: Log, arms: &[(&'static str, Arm)], found: &[Vec<Watched>]) 
     log.result("kdamond_cpu_over_ours", ratio(ours));
     log.result("damon_recall", recall(damon));
     log.result("our_recall", recall(ours));
+    for (at, (damons, ours)) in RECALLS_AFTER.into_iter().enumerate() {
+        log.result(damons, median(&of(&found[damon], |w| w.after[at])));
+        log.result(ours, median(&of(&found[budgeted], |w| w.after[at])));
+    }
     log.finish()
 }

@@ -6,7 +6,7 @@
 //! linking, opening, and writing the files are part of it. The monitor's own count, which `--max-cpu` limits, stands beside it.
 //!
 //! Memory is unmeasured where nothing was found of it yet, by a check or by the pages around it. Of that the part counts as old which is more
-//! than what the server has grown by in the last ten seconds.
+//! than what the server has grown by in the last ten seconds. That is an upper bound: pages that replaced freed ones count as old.
 //!
 //! Needs the packages redis-server and redis-tools, and `isotherm` in the directory of this program. There is no peer: none has a budget
 //! to keep.
