@@ -39,8 +39,8 @@ MAX_BUCKETS = 64
 MAX_PER_BUCKET = 4
 GRACE_S = 3600
 CLEAN_DAYS = 7
-"""Days beyond the last compacted one that are still cleaned: the last run that compacted a day has replaced objects, which have to wait for the
-grace period."""
+"""Days that have left `days` are cleaned for this many more: what their last compaction replaced waits for the grace
+period."""
 KEEP_PARTS_S = 86_400
 """How long a file that is not finished is left alone: longer than any compaction takes."""
 

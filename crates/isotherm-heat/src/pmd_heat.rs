@@ -182,6 +182,14 @@ impl PmdHeat {
         }
     }
 
+    /// The same in page walks of the target: a huge page takes one.
+    pub(crate) fn uncleared_walks(&self) -> u64 {
+        match self {
+            PmdHeat::Huge(_) => u64::from(self.has_uncleared()),
+            small => small.uncleared(),
+        }
+    }
+
     /// How many of the pages that are not cleared are hot.
     pub(crate) fn hot(&self) -> u32 {
         match self {

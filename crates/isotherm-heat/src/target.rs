@@ -259,6 +259,11 @@ impl Target {
         pmds.iter().filter_map(|b| self.pmds.get(*b)).map(|e| e.heat.uncleared()).sum()
     }
 
+    /// Page walks that a clear of all of `pmds` costs the target at most.
+    pub fn walks_in(&self, pmds: &[PmdNo]) -> u64 {
+        pmds.iter().filter_map(|pmd| self.pmds.get(*pmd)).map(|entry| entry.heat.uncleared_walks()).sum()
+    }
+
     /// Takes in a read of one huge range.
     pub fn read(&mut self, now: Ns, pmd: PmdNo, bits: PmdBits) {
         let Some(entry) = self.pmds.get_mut(pmd) else {

@@ -26,8 +26,8 @@ pub struct Budgets {
     /// Pressure on I/O of the host (PSI, some, 10 s) above which nothing is written to swap or read from it, in percent. With zram or zswap in front of
     /// the device, that is hardly any I/O.
     pub io_pressure_pct: f64,
-    /// Room to leave below each limit of a target's memory cgroup and its ancestors, in percent of that limit; at least 8 MiB, but
-    /// none at 0.
+    /// Room to leave below each limit of a target's memory cgroup and its ancestors, in percent of that limit; at least 8 MiB. 0: no
+    /// room is left.
     pub cgroup_margin_pct: f64,
 }
 

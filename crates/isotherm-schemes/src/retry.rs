@@ -5,9 +5,10 @@
 //! the obstacle is temporary, it returns to the queue later. There is no clock: time is an argument.
 //!
 //! Most obstacles are not of a huge range but of its process, of its memory cgroup or of an action: a forked copy, a stall budget, a limit.
-//! What waits for such a one forms a group by process and action, and what waits for a quota one of its own. One hint of a group comes back at a time, and shows whether the wait is
-//! over; if so, one more comes back at once, then two, then four, the hottest first. If all came back each time, a queue of a hundred thousand hints would be
-//! taken and deferred twice a second while a copy lives, and what is colder, of other processes too, would hardly have a turn.
+//! Hints that wait for one of these form a group by process and action; those that wait for a quota form another. One hint of a group comes
+//! back at a time and shows whether the wait is over. If so, one more comes back at once, then two, then four, the hottest first. If all came
+//! back each time, a queue of a hundred thousand hints would be taken and deferred twice a second while a copy lives, and colder hints, of other
+//! processes too, would hardly be served.
 //!
 //! What the kernel refuses without a reason comes back at the lowest level: it is tried for an hour, and must not use up the rate of what is
 //! tried for the first time.
@@ -22,6 +23,9 @@ use std::collections::{BTreeSet, BinaryHeap, HashMap};
 
 /// How long after one hint of a group has come back the next does, whatever became of the first.
 const PROBE_EVERY: Ns = 500_000_000;
+
+/// Entries of the list of times that may be out of date, beside as many as there are others.
+const MOST_STALE: usize = 1024;
 
 /// A consumer's answer to a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +57,7 @@ pub enum Step {
     Idle(Option<Ns>),
 }
 
-/// The last: its hints wait for a quota, which may last for a day. What waits for something else does not wait behind them.
+/// Process, action, and whether its hints wait for a quota. A quota may last for a day, so other hints do not wait behind it.
 type GroupId = (TargetId, ActionId, bool);
 /// When a deferred hint is due, and its number; or a number of its own, and the group of which the first hint is due.
 type Entry = (Ns, u64, Option<GroupId>);
@@ -127,9 +131,9 @@ impl RetryScheduler {
         self.tries.contains_key(&(process, pmd))
     }
 
-    /// Whether hints of a process wait for something that is not their own, or are back to show whether that is over. O(processes).
+    /// Whether hints of a process wait for something that is neither their own nor a quota, or are back to show whether that is over. O(processes).
     pub fn waits_with_others(&self, process: TargetId) -> bool {
-        self.groups.keys().any(|(of, ..)| *of == process)
+        self.groups.keys().any(|(of, _, of_quota)| *of == process && !of_quota)
     }
 
     /// Number of deferred hints.
@@ -173,8 +177,8 @@ impl RetryScheduler {
         self.forget_if_empty(id);
     }
 
-    /// Drops the deferred hint of a huge range if it waits for a quota, which may last for a day, and `hint` is for another action or from outside,
-    /// for which no quota holds. Returns whether it has. Hints from outside stay.
+    /// Drops the deferred hint of a huge range that waits for a quota, which may last for a day, if `hint` is for another action, or from outside and
+    /// so exempt from quotas. Returns whether it was dropped. Hints from outside stay.
     pub fn give_way(&mut self, hint: &Hint) -> bool {
         let deferred = self.waiting.get(&(hint.process, hint.pmd)).and_then(|number| self.deferred.get(number));
         let Some(&(waiting, _, why)) = deferred else { return false };
@@ -315,8 +319,7 @@ impl RetryScheduler {
         self.deferred.insert(number, (hint, tries, why));
     }
 
-    /// Adds a hint that waits until `at` to its group. Returns its number. If it has come back before, what it has found out is the latest that is
-    /// known of the wait.
+    /// Adds a hint that waits until `at` to its group, at its old place if it has come back from one. Returns its number.
     fn join_group(&mut self, at: Ns, hint: &Hint, why: Wait) -> u64 {
         let new = self.number();
         let mut before = None;
@@ -328,7 +331,7 @@ impl RetryScheduler {
         let group = self.groups.entry(id).or_default();
         group.batch = 1;
         group.waiting.insert((Reverse(hint.level), number));
-        // The time is that at which the first comes back. What others of the group wait for may last for a day.
+        // The time of a group is that of its first hint. Hints behind it may wait for a day.
         let is_first = group.waiting.first() == Some(&(Reverse(hint.level), number));
         if is_first || group.due.is_none() {
             self.lead(id, at);
@@ -349,6 +352,17 @@ impl RetryScheduler {
         let Some(group) = self.groups.get_mut(&id) else { return };
         group.due = (!group.waiting.is_empty()).then_some(number);
         self.later.extend(group.due.map(|number| Reverse((at, number, Some(id)))));
+        // Entries that do not count any more would stay until their time, which may be a day away. O(1) amortized.
+        if self.later.len() > 2 * (self.deferred.len() + self.groups.len()) + MOST_STALE {
+            let all = std::mem::take(&mut self.later).into_vec();
+            self.later = all.into_iter().filter(|Reverse(entry)| self.comes_back(entry).is_some()).collect();
+        }
+    }
+
+    /// Tries again what waits for quotas: they may be others now.
+    pub fn retry_quotas(&mut self) {
+        let ids: Vec<GroupId> = self.groups.keys().filter(|(.., of_quota)| *of_quota).copied().collect();
+        ids.into_iter().for_each(|id| self.lead(id, 0));
     }
 
     fn forget_if_empty(&mut self, id: GroupId) {
@@ -416,7 +430,7 @@ fn group_of(hint: &Hint, why: Wait) -> GroupId {
     (hint.process, hint.action, why == Wait::Quota)
 }
 
-/// Those of which it may be.
+/// Both groups that may hold it.
 fn groups_of(hint: &Hint) -> [GroupId; 2] {
     [false, true].map(|of_quota| (hint.process, hint.action, of_quota))
 }
@@ -519,7 +533,7 @@ mod tests {
     fn what_waits_for_something_else_does_not_wait_behind_what_waits_for_a_quota() {
         let (mut retry, mut queue) = scene([hint(1, 1, 20)]);
         serve((&mut retry, &mut queue), 0, |_, _| Handled::Later(86_400 * S, Wait::Quota));
-        [2, 3].map(|pmd| queue.add(hint(1, pmd, 3)));
+        [2, 3].into_iter().for_each(|pmd| _ = queue.add(hint(1, pmd, 3)));
         serve((&mut retry, &mut queue), 0, |_, _| Handled::Later(S / 2, Wait::Fork));
         let asked = serve((&mut retry, &mut queue), 9 * S, |_, hint| match hint.pmd.0 {
             1 => Handled::Later(86_400 * S, Wait::Quota),
@@ -532,6 +546,28 @@ mod tests {
         serve((&mut retry, &mut queue), 0, |_, _| Handled::Later(S, Wait::Fork));
         serve((&mut retry, &mut queue), 2 * S, |_, _| Handled::Later(86_400 * S, Wait::Quota));
         assert_eq!((retry.deferred_for(&[Wait::Quota]), retry.groups.len()), (2, 1));
+        queue.add(hint(1, 5, 3));
+        serve((&mut retry, &mut queue), 2 * S, |_, _| Handled::Later(86_400 * S, Wait::Quota));
+        let order: Vec<u64> = retry.give_up().iter().map(|(hint, _)| hint.pmd.0).collect();
+        assert_eq!(order, [1, 4, 5]);
+    }
+
+    #[test]
+    fn what_comes_back_from_a_quota_again_and_again_leaves_nothing_behind() {
+        let (mut retry, mut queue) = scene([hint(1, 1, 20)]);
+        let day = 86_400 * S;
+        serve((&mut retry, &mut queue), 0, |_, _| Handled::Later(day, Wait::Quota));
+        for turn in 0..20_000 {
+            queue.add(hint(1, 2 + turn, 3));
+            serve(
+                (&mut retry, &mut queue),
+                0,
+                |_, hint| if hint.pmd.0 == 1 { Handled::Later(day, Wait::Quota) } else { DONE },
+            );
+        }
+        assert!(retry.later.len() < 2 * MOST_STALE, "{}", retry.later.len());
+        retry.retry_quotas();
+        assert_eq!(serve((&mut retry, &mut queue), 0, |_, _| DONE), [(1, 1)], "at once, since the quotas are others");
     }
 
     #[test]

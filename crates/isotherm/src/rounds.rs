@@ -19,7 +19,7 @@ use std::time::Duration;
 const SECOND: Ns = 1_000_000_000;
 /// A window. One that a busy or large target needs longer for is stretched.
 pub const WINDOW_NS: Ns = SECOND;
-/// One part in so many of a window may be spent on acting, and no more than this: reads wait for that, and what was found idle is fresh for three
+/// Acting takes at most one part in this many of a window, and at most this long: reads wait meanwhile, and what was found idle is fresh for three
 /// seconds.
 const ROUND_PART: Ns = 4;
 const LONGEST_ROUND: Ns = 5 * SECOND / 2;

@@ -122,6 +122,7 @@ time.sleep(600)
 #[test]
 fn the_hottest_regions_are_listed_where_a_snapshot_has_no_room_for_them() {
     need!(sees_pages(), "the page-table source");
+    let _turn = alone();
     // 40 hot spans of 256 KiB, with as much idle memory behind each.
     let script = Script::start(
         "

@@ -207,6 +207,7 @@ while True:
 #[test]
 fn a_monitor_beside_another_says_that_bits_were_cleared_by_somebody_else() {
     need!(sees_pages(), "the page-table source");
+    let _turn = alone();
     let stage = Stage::new();
     let Some(script) = Script::start(SELDOM) else { return skip("python3") };
     let record = |name: &str, time: &str| {

@@ -135,7 +135,7 @@ fn a_scheme_that_pages_out_needs_swap_and_a_dry_run_counts_what_would_leave() {
     stage.isotherm(&format!("{run} -d 2s --dry-run --record r --overwrite")).ended(0).says("snapshots");
 }
 
-/// What would leave in the six to eight seconds in which something is idle.
+/// Memory is idle for the last six to eight of 18 seconds, and may leave at 1 MiB a second.
 #[test]
 fn a_dry_run_keeps_to_a_quota() {
     need!(sees_pages(), "the page-table source");

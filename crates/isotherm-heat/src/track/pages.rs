@@ -116,13 +116,13 @@ impl PageTracker {
     /// Takes in a clear of the whole process, and sets when the next one may come.
     fn process_cleared(&mut self, cleared: &ClearedProcess) {
         let clear = cleared.clear;
-        // All that it reaches is touched again, and not only what was stuck.
+        // Everything that was cleared is touched again, not only the stuck pages.
         let partly = cleared.partly.iter().map(|(pmd, _)| *pmd);
         let reached: Vec<PmdNo> = cleared.pmds.iter().copied().chain(partly).collect();
-        let pages = self.target.uncleared_in(&reached);
+        let walks = self.target.walks_in(&reached);
         cleared.pmds.iter().for_each(|pmd| self.target.process_cleared(clear.at, *pmd, Mask::ALL));
         cleared.partly.iter().for_each(|(pmd, pages)| self.target.process_cleared(clear.at, *pmd, *pages));
-        let cost_ns = pages as f64 * RETOUCH_NS;
+        let cost_ns = walks as f64 * RETOUCH_NS;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds to minutes")]
         let for_budget = (cost_ns * 100.0 / self.tracking.sampling.max_slowdown_pct) as Ns;
         self.process_clears.cleared(cleared, for_budget);

@@ -35,7 +35,7 @@ pub(crate) fn shortage(state: &CgroupState, charge: Bytes, budgets: &Budgets) ->
     let fits = |held: &MemoryUse| {
         let (Some(room), Some(limit)) = (held.room(), held.lowest()) else { return true };
         let share = limit.0 as f64 * budgets.cgroup_margin_pct / 100.0;
-        // Without a margin by percent there is none: what was split by request must come back where it fits.
+        // At 0% there is no margin: `undo` brings back whatever fits.
         let margin = if share > 0.0 { share.max(MIN_MARGIN.0 as f64) } else { 0.0 };
         room.0 as f64 >= charge.0 as f64 + margin
     };

@@ -173,7 +173,8 @@ mod tests {
     fn memory_that_is_mapped_where_other_memory_went_down_has_not_come_back() {
         let mut mover = Mover::new(LIMITS, 0);
         mover.note(100_000, None, 60 * S);
-        [1, 2].map(|pmd| mover.moved(PmdNo(pmd), Moves { promote: Mask::NONE, demote: Mask::ALL }, 61 * S));
+        let down = Moves { promote: Mask::NONE, demote: Mask::ALL };
+        [1, 2].into_iter().for_each(|pmd| mover.moved(PmdNo(pmd), down, 61 * S));
         mover.keep_mapped(|pmd| pmd != PmdNo(1), 62 * S);
         mover.moved(PmdNo(1), Moves { promote: Mask::ALL, demote: Mask::NONE }, 63 * S);
         assert_eq!((mover.status().back_bytes, mover.status().stays), (0, None));

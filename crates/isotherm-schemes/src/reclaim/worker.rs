@@ -22,7 +22,7 @@ const IDLE: Ns = 200_000_000;
 const CPU_WAIT: Ns = 100_000_000;
 /// Until a cgroup that was not there is looked for again.
 const GONE: Ns = 1_000_000_000;
-/// Until a cgroup that could not be asked is asked once more: what was missing may be there, as descriptors or the memory controller.
+/// When a cgroup that could not be asked is asked again: descriptors may have been short, or the memory controller off.
 const ASK_AGAIN: Ns = 600_000_000_000;
 /// Cgroups of which it is remembered whether they can be asked.
 const MAX_KNOWN: usize = 4096;
@@ -34,7 +34,7 @@ pub struct Worker<M> {
     cpu: Bucket,
     cpu_pct: f64,
     host: HostGuard,
-    /// Cgroups that were asked whether they can be asked, by path; when to ask those again that cannot.
+    /// By path: `None` if a cgroup can be asked, otherwise when to ask it again.
     askable: BTreeMap<String, Option<Ns>>,
 }
 

@@ -78,7 +78,7 @@ impl State {
         self.movable.replace(process, wanted.iter().copied(), keep_free_pct, now);
         let is_full = self.targets.get(&process).is_some_and(|target| target.was_full);
         let mut hints = migrate::hints(process, wanted, is_full, now);
-        // What there is room for goes to the highest.
+        // The highest levels get the room first.
         hints.sort_by_key(|hint| Reverse(hint.level));
         let mut left = [Charge::Promote, Charge::Demote].map(|charge| self.left_of(process, charge));
         for hint in hints {
@@ -88,8 +88,8 @@ impl State {
         }
     }
 
-    /// A huge range that waits for a quota waits no more if there is room for the pages of it that should move by now: it may be the quota of the
-    /// other direction, which may last for a day. `left` are the pages for which there is room: what finds none there comes back in turn.
+    /// Drops the wait for a quota if there is room for any of the pages that should move now: the wait may be for the other direction, and last a
+    /// day. `left` is the room in pages. A hint that finds none comes back with its group.
     fn wait_no_more(&mut self, hint: &Hint, left: &mut [u64; 2]) {
         let waits = self.retry.waits_for(hint.process, hint.pmd, MIGRATE) == Some(Wait::Quota);
         let Some(wanted) = self.movable.wanted(hint.process, hint.pmd).filter(|_| waits) else { return };

@@ -189,8 +189,8 @@ impl State {
         }
     }
 
-    /// Makes way for a collapse, if the scheme that collapses comes first, or if no page was idle any more when it was read last: what leaves may
-    /// wait for room in swap for as long as there is none.
+    /// Withdraws a page-out in favour of a collapse if the scheme that collapses comes first, or if the last read found no idle page. A page-out may
+    /// wait for swap for ever.
     pub(super) fn make_way(&mut self, process: TargetId, pmd: PmdNo) {
         let is_hinted = |keeper: &mut Keeper| keeper.is_hinted(pmd);
         let gives_way = self.collapse_first(process) || self.idle.of(process, pmd).0.is_empty();

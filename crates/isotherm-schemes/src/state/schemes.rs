@@ -23,5 +23,6 @@ impl State {
         self.schemes = schemes;
         self.actions.clear();
         self.reclaims.forget_schemes();
+        self.retry.retry_quotas();
     }
 }

@@ -257,18 +257,19 @@ fn without_queries(text: &str) -> String {
     out
 }
 
-/// Most characters of what a library or a store says.
-const MAX_SAID: usize = 500;
+/// Longest error text that is logged, in characters.
+const MAX_ERROR_CHARS: usize = 500;
 
-/// What a library says, without the document that a store has answered with: of one in XML the code and the message, since other fields of it
-/// repeat what was signed. A proxy may answer with a whole page.
+/// An error without the document that the store answered with. Of XML the code and the message are kept: other fields repeat what was signed.
+/// A proxy may answer with a whole page. It fits in a line.
 fn brief(text: &str) -> String {
     let is_tag = |at: &usize| text[at + 1..].starts_with(|c: char| c == '?' || c == '!' || c.is_ascii_alphabetic());
     let document = text.match_indices('<').map(|(at, _)| at).find(is_tag);
     let (before, document) = text.split_at(document.unwrap_or(text.len()));
     let field = |name: &str| Some(document.split_once(&format!("<{name}>"))?.1.split_once('<')?.0);
     let said = field("Code").map(|code| format!("{code}: {}", field("Message").unwrap_or_default()));
-    [before, &said.unwrap_or_default()].concat().trim_end().chars().take(MAX_SAID).collect()
+    let text = [before, &said.unwrap_or_default()].concat();
+    text.trim_end().chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_ERROR_CHARS).collect()
 }
 
 #[cfg(test)]
@@ -432,6 +433,7 @@ mod tests {
         let page = format!("502 Bad Gateway: <!DOCTYPE html><html>{}</html>", "x".repeat(100_000));
         assert_eq!(brief(&page), "502 Bad Gateway:");
         assert_eq!(brief("limit < 5 and <= 6: é<"), "limit < 5 and <= 6: é<");
-        assert_eq!(brief(&"é".repeat(1000)).chars().count(), MAX_SAID);
+        assert_eq!(brief("{\n\"error\": 403}"), "{ \"error\": 403}");
+        assert_eq!(brief(&"é".repeat(1000)).chars().count(), MAX_ERROR_CHARS);
     }
 }

@@ -12,7 +12,7 @@ use isotherm_heat::source::{Cleared, ClearedSink, Progress};
 use isotherm_heat::{Mask, Ns, PmdBits};
 use isotherm_sys::clock;
 use isotherm_sys::lru;
-use isotherm_sys::proc::{Evicted, MapEntry, VmFlags};
+use isotherm_sys::proc::{Evicted, MapEntry, Proc, SmapsEntry, VmFlags};
 use isotherm_units::{Addr, AddrRange, PmdNo};
 use std::collections::HashMap;
 
@@ -39,7 +39,7 @@ impl PageTable {
             self.look_for_shortage(pid)?;
             self.drain(pid)?;
         }
-        // Advice shows what it cannot clear, and `clear_refs` skips it in silence.
+        // `process_madvise` refuses hugetlb memory. `clear_refs` skips it without an error.
         let has_hugetlb = !self.advises(pid)? && self.status(pid)?.hugetlb.unwrap_or_default().0 > 0;
         for chunk in pmds.chunks(PMDS_PER_CLEAR) {
             let mut cleared = Vec::with_capacity(chunk.len());
@@ -240,19 +240,17 @@ impl PageTable {
 
     /// The flags of the mapping around an address, if there is one and it was there when `smaps` was read.
     fn flags_at(&mut self, pid: u32, addr: Addr) -> Result<Option<VmFlags>, Error> {
-        let (proc, now) = (self.proc.clone(), clock::monotonic_ns());
+        let (threads, now) = (self.threads_of(pid), clock::monotonic_ns());
         let attached = self.target(pid)?;
         let Some(start) = attached.maps.find(addr).map(|m| m.range.start) else { return Ok(None) };
         if now >= attached.next_flags && !attached.flags.contains_key(&start) {
-            attached.flags.clear();
-            for entry in proc.smaps(attached.tid)? {
-                let entry = entry?;
-                attached.flags.insert(entry.map.range.start, entry.flags.unwrap_or_default());
-            }
+            let flags = flags_of(&threads, attached.tid).map_err(|error| self.of_thread(pid, error))?;
             let done = clock::monotonic_ns();
+            let attached = self.target(pid)?;
+            attached.flags = flags;
             attached.next_flags = done + FLAGS_EVERY.max((done - now) * FLAGS_SHARE);
         }
-        Ok(attached.flags.get(&start).copied())
+        Ok(self.target(pid)?.flags.get(&start).copied())
     }
 
     /// The young pages of `pmd` that are not exclusive to the process, and so were not cleared.
@@ -310,13 +308,19 @@ impl PageTable {
     }
 }
 
+/// The flags of all mappings, by start address.
+fn flags_of(threads: &Proc, tid: u32) -> Result<HashMap<Addr, VmFlags>, isotherm_sys::proc::Error> {
+    let flags = |entry: SmapsEntry| (entry.map.range.start, entry.flags.unwrap_or_default());
+    threads.smaps(tid)?.map(|entry| entry.map(flags)).collect()
+}
+
 /// Hugetlb and device memory.
 fn is_unlike_others(flags: VmFlags) -> bool {
     flags.contains(VmFlags::HUGETLB) || flags.contains(VmFlags::PFNMAP) || flags.contains(VmFlags::IO)
 }
 
-/// The pages of `pmd` of which nobody knows whether they were cleared: advice was taken, but the mmap lock was held for too long to read the
-/// bits back. Private memory has its bits cleared then. It is shared after a fork only, and the next clear finds that out.
+/// Pages of `pmd` that may not have been cleared. The advice succeeded, but the mmap lock was held too long to read the bits back. Private
+/// memory counts as cleared: it is shared only after a fork, and the next clear finds that.
 fn perhaps_shared(maps: &[MapEntry], pmd: PmdNo) -> Mask {
     pages_in(maps, pmd, |map| !is_private(map))
 }

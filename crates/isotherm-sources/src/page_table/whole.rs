@@ -39,10 +39,10 @@ impl PageTable {
             Some(ENOENT | ESRCH) => self.without_thread(pid),
             _ => {
                 let instead = if self.cold_denied { ", since process_madvise is not permitted" } else { "" };
-                Error::Io { attempted: format!("write /proc/{pid}/clear_refs{instead}"), source }
+                Error::Io { attempted: format!("write /proc/{pid}/task/{tid}/clear_refs{instead}"), source }
             }
         };
-        // Below the process: the number of a thread that has ended may be that of another process by now.
+        // Not `/proc/TID`: the number of a thread that has ended may be reused by another process.
         let tasks = self.proc.path(pid, "task");
         match clear_refs::clear(&tasks, tid, which) {
             // Another user's process, without CAP_DAC_OVERRIDE. What advice reaches is still measured.
@@ -56,7 +56,7 @@ impl PageTable {
         if flushed {
             clear_refs::flush_tlb(&tasks, tid).map_err(failed)?;
         }
-        // A thread without memory takes the request, and nothing is cleared.
+        // A write to a thread that has ended succeeds and clears nothing.
         if !self.proc.thread_state(pid, tid).is_ok_and(|state| !is_of_ended(state)) {
             return Err(self.without_thread(pid));
         }

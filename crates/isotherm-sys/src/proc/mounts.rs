@@ -1,37 +1,39 @@
-//! Where files in memory are mounted, as a process sees it: `/proc/PID/mountinfo`.
+//! Which mount points of a process hold files in memory: `/proc/PID/mountinfo`.
 //!
-//! The pages of such files leave for swap, and not for a device of their own. The names of mappings in `maps` are those of the process, too, so that
-//! the two fit together in a mount namespace of its own.
+//! Pages of such files leave for swap. Names in `maps` are looked up among the process's own mounts, which fits in mount namespaces, but not
+//! after a chroot.
 
 use super::cgroup::unescape;
 use super::error::Unexpected;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 /// File systems whose files are in memory alone.
-const IN_MEMORY: [&[u8]; 4] = [b"tmpfs", b"ramfs", b"devtmpfs", b"hugetlbfs"];
+const IN_MEMORY: [&[u8]; 5] = [b"tmpfs", b"ramfs", b"rootfs", b"devtmpfs", b"hugetlbfs"];
 
 /// The mount points of a process, and whether the files of each are in memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Mounts(Vec<(PathBuf, bool)>);
+pub struct Mounts(HashMap<PathBuf, bool>);
 
 impl Mounts {
     /// Parses the file. Errors count lines from 1.
     pub(super) fn parse(text: &[u8]) -> Result<Mounts, (usize, Unexpected)> {
-        let mut mounts = Vec::new();
+        let mut mounts = HashMap::new();
         for (index, line) in text.split(|&b| b == b'\n').enumerate().filter(|(_, line)| !line.is_empty()) {
             let words: Vec<&[u8]> = line.split(|&b| b == b' ').collect();
             let dash = words.iter().position(|word| *word == b"-").filter(|&dash| dash >= 6);
             let kind = dash
                 .and_then(|dash| words.get(dash + 1))
                 .ok_or_else(|| (index + 1, Unexpected::new("mount", "six items, a dash and a type", line)))?;
-            mounts.push((unescape(words[4]), IN_MEMORY.contains(kind)));
+            // Of mounts at one point the last hides the others.
+            mounts.insert(unescape(words[4]), IN_MEMORY.contains(kind));
         }
         Ok(Mounts(mounts))
     }
 
-    /// What is in memory everywhere, for a process that does not say: `/run`.
+    /// For a process whose mounts cannot be read: `/run` is in memory.
     pub fn usual() -> Mounts {
-        Mounts(vec![(PathBuf::from("/run"), true)])
+        Mounts(HashMap::from([(PathBuf::from("/run"), true)]))
     }
 
     /// The same of a text, for tests and for files from elsewhere.
@@ -39,11 +41,9 @@ impl Mounts {
         Mounts::parse(text).map_err(|(line, e)| e.at(Path::new("mountinfo"), line))
     }
 
-    /// Whether the file of this absolute path is in memory alone: by the longest mount point around it, and of equal ones the last, which
-    /// hides the others.
+    /// Whether files of this absolute path are in memory: by the nearest mount point above it. O(depth of the path).
     pub fn is_in_memory(&self, path: &str) -> bool {
-        let around = self.0.iter().filter(|(mount, _)| Path::new(path).starts_with(mount));
-        around.max_by_key(|(mount, _)| mount.as_os_str().len()).is_some_and(|(_, in_memory)| *in_memory)
+        Path::new(path).ancestors().find_map(|above| self.0.get(above)).copied().unwrap_or(false)
     }
 }
 
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_mount_point_decides_and_of_equal_ones_the_last() {
+    fn the_nearest_mount_point_decides_and_of_two_at_one_point_the_last() {
         let text = b"21 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
             22 21 0:20 / /tmp rw,nosuid shared:5 - tmpfs tmpfs rw\n\
             23 22 8:2 / /tmp/disk rw - xfs /dev/sdb rw\n\

@@ -274,9 +274,9 @@ impl Work<'_> {
                 Outcome::Done { .. } => stayed.remove(&key),
                 Outcome::Refused(refusal) => stayed.insert(key, refusal),
             };
-            // What was accessed meanwhile may be idle again later. All others are served once, or memory that comes and goes would keep
-            // this running for ever.
-            let for_good = outcome != Outcome::Refused(Refusal::Accessed);
+            // What was accessed meanwhile may be idle again later, and what was read too long ago is read again. All others are served once, or
+            // memory that comes and goes would keep this running for ever.
+            let for_good = !matches!(outcome, Outcome::Refused(Refusal::Accessed | Refusal::Unmeasured));
             Served { for_good, is_enough: most.is_some_and(|most| Bytes::of_pages(all) >= most) }
         });
     }

@@ -102,8 +102,8 @@ impl UndoArgs {
     }
 }
 
-/// Pages that the kernel gave back come back too, so a process may grow, and nothing has to be present. What is asked for by name is done
-/// wherever it fits.
+/// Pages that the kernel gave back come back too, so a process may grow, and nothing has to be present. Nothing is kept in
+/// reserve: whatever fits is brought back.
 fn budgets() -> Budgets {
     Budgets {
         per_second: 1000.0,
