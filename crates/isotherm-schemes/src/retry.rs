@@ -359,9 +359,10 @@ impl RetryScheduler {
         }
     }
 
-    /// Tries again what waits for quotas: they may be others now.
-    pub fn retry_quotas(&mut self) {
-        let ids: Vec<GroupId> = self.groups.keys().filter(|(.., of_quota)| *of_quota).copied().collect();
+    /// Tries again what waits for quotas of a process: they may be others now. O(processes).
+    pub fn retry_quotas(&mut self, process: TargetId) {
+        let waits = |(of, _, of_quota): &&GroupId| *of == process && *of_quota;
+        let ids: Vec<GroupId> = self.groups.keys().filter(waits).copied().collect();
         ids.into_iter().for_each(|id| self.lead(id, 0));
     }
 
@@ -566,7 +567,7 @@ mod tests {
             );
         }
         assert!(retry.later.len() < 2 * MOST_STALE, "{}", retry.later.len());
-        retry.retry_quotas();
+        retry.retry_quotas(hint(1, 1, 0).process);
         assert_eq!(serve((&mut retry, &mut queue), 0, |_, _| DONE), [(1, 1)], "at once, since the quotas are others");
     }
 

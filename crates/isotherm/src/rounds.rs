@@ -114,6 +114,7 @@ pub struct Rounds<M> {
     /// When this round began, and how long it may take.
     began: Option<Ns>,
     round_ns: Ns,
+    window_ns: Ns,
 }
 
 impl<M: Machine> Rounds<M> {
@@ -130,6 +131,7 @@ impl<M: Machine> Rounds<M> {
             is_cut_short: false,
             began: None,
             round_ns: round_of(WINDOW_NS),
+            window_ns: WINDOW_NS,
         }
     }
 
@@ -138,7 +140,8 @@ impl<M: Machine> Rounds<M> {
         self.queue = HintQueue::new(MAX_HINTS);
         let now = clock::monotonic_ns();
         let before = self.began.replace(now);
-        self.round_ns = round_of(before.map_or(WINDOW_NS, |before| now.saturating_sub(before)));
+        self.window_ns = before.map_or(WINDOW_NS, |before| now.saturating_sub(before));
+        self.round_ns = round_of(self.window_ns);
     }
 
     /// Forgets what waits of a process: nothing more is to be done to it.
@@ -215,7 +218,8 @@ impl<M: Machine> Rounds<M> {
         let now = clock::monotonic_ns();
         let since = if has_done { now } else { self.stuck_since.unwrap_or(now) };
         self.stuck_since = Some(since);
-        let is_patient = now - since < PATIENCE_NS;
+        // What is read too long ago is read again with the next window, which may be longer than that.
+        let is_patient = now - since < PATIENCE_NS.max(2 * self.window_ns);
         // In this round, or since an earlier one.
         let why = || self.waits_for.or_else(|| self.retry.first_wait());
         self.gave_up = if is_patient { None } else { why() };

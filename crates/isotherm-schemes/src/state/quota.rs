@@ -373,6 +373,20 @@ mod tests {
     }
 
     #[test]
+    fn what_waits_for_a_quota_that_is_gone_waits_no_more_if_a_scheme_still_asks_for_it() {
+        let of_an_hour = COLLAPSES.replace("4MiB\"", "4MiB\", every = \"1h\"");
+        for (schemes_then, expected) in [("action = \"collapse\"", 8), (PAGE_OUT, 0)] {
+            let mut scene = Scene::new(&[&of_an_hour]);
+            scene.window(1, S);
+            assert_eq!(scene.serve(S), [(1, 9), (1, 8)]);
+            scene.state.set_schemes(schemes(&[schemes_then]));
+            assert_eq!(scene.serve(S), [], "not before it is known which scheme is for it");
+            scene.window(1, 2 * S);
+            assert_eq!(scene.serve(2 * S).len(), expected, "{schemes_then}");
+        }
+    }
+
+    #[test]
     fn a_quota_that_is_new_holds_for_what_is_queued() {
         let mut scene = Scene::new(&["action = \"collapse\""]);
         scene.window(1, S);

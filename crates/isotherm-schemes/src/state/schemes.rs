@@ -14,7 +14,10 @@ impl State {
 
     /// Sets the cgroup of a target, by which schemes may choose it.
     pub fn set_cgroup(&mut self, id: TargetId, comm: &str, cgroup: &str) {
-        self.actions.insert(id, Actions::of(&self.schemes, comm, cgroup));
+        let before = self.actions.insert(id, Actions::of(&self.schemes, comm, cgroup));
+        if before.is_none() {
+            self.retry.retry_quotas(id);
+        }
     }
 
     /// Applies other schemes, from the next window on.
@@ -23,6 +26,5 @@ impl State {
         self.schemes = schemes;
         self.actions.clear();
         self.reclaims.forget_schemes();
-        self.retry.retry_quotas();
     }
 }

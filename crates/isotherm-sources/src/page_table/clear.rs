@@ -240,11 +240,11 @@ impl PageTable {
 
     /// The flags of the mapping around an address, if there is one and it was there when `smaps` was read.
     fn flags_at(&mut self, pid: u32, addr: Addr) -> Result<Option<VmFlags>, Error> {
-        let (threads, now) = (self.threads_of(pid), clock::monotonic_ns());
+        let (proc, now) = (self.proc.clone(), clock::monotonic_ns());
         let attached = self.target(pid)?;
         let Some(start) = attached.maps.find(addr).map(|m| m.range.start) else { return Ok(None) };
         if now >= attached.next_flags && !attached.flags.contains_key(&start) {
-            let flags = flags_of(&threads, attached.tid).map_err(|error| self.of_thread(pid, error))?;
+            let flags = flags_of(&proc, pid, attached.tid).map_err(|error| self.of_thread(pid, error))?;
             let done = clock::monotonic_ns();
             let attached = self.target(pid)?;
             attached.flags = flags;
@@ -308,10 +308,10 @@ impl PageTable {
     }
 }
 
-/// The flags of all mappings, by start address.
-fn flags_of(threads: &Proc, tid: u32) -> Result<HashMap<Addr, VmFlags>, isotherm_sys::proc::Error> {
+/// The flags of all mappings, by start address, through a thread.
+fn flags_of(proc: &Proc, pid: u32, tid: u32) -> Result<HashMap<Addr, VmFlags>, isotherm_sys::proc::Error> {
     let flags = |entry: SmapsEntry| (entry.map.range.start, entry.flags.unwrap_or_default());
-    threads.smaps(tid)?.map(|entry| entry.map(flags)).collect()
+    proc.smaps_of_thread(pid, tid)?.map(|entry| entry.map(flags)).collect()
 }
 
 /// Hugetlb and device memory.

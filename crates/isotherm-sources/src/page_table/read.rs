@@ -7,7 +7,7 @@ use isotherm_heat::source::{BitsSink, Progress};
 use isotherm_heat::{Mask, PmdBits};
 use isotherm_sys::clock;
 use isotherm_sys::pagemap::Pagemap;
-use isotherm_sys::proc::{MapEntry, Proc, Status};
+use isotherm_sys::proc::{MapEntry, Status};
 use isotherm_units::{Addr, AddrRange, PAGES_PER_PMD, PageNo, PmdNo};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -80,15 +80,10 @@ impl PageTable {
         Ok(())
     }
 
-    /// `/proc/PID/task`, which has the same files for each thread. The number of a thread that has ended may be reused by another process.
-    pub(super) fn threads_of(&self, pid: u32) -> Proc {
-        Proc::at(self.proc.path(pid, "task"))
-    }
-
     /// The status of the process, with its memory: that of the thread we read through.
     pub(super) fn status(&self, pid: u32) -> Result<Status, Error> {
         let tid = self.attached.get(&pid).ok_or(Error::Gone(pid))?.tid;
-        self.threads_of(pid).status(tid).map_err(|error| self.of_thread(pid, error))
+        self.proc.status_of_thread(pid, tid).map_err(|error| self.of_thread(pid, error))
     }
 
     /// An error about the thread that we read through. If only that has ended, the next pass finds another.

@@ -82,8 +82,17 @@ impl Proc {
 
     /// The fields of `/proc/PID/status` that are used here.
     pub fn status(&self, pid: u32) -> Result<Status> {
-        let path = self.path(pid, "status");
-        Status::parse(&self.read(&path)?).map_err(|(line, e)| e.at(&path, line))
+        self.status_at(&self.path(pid, "status"))
+    }
+
+    /// The same of one of its threads: once the main thread has ended, the others still have memory. The number of a thread that has ended may be
+    /// that of another process, so it is looked up in its process.
+    pub fn status_of_thread(&self, pid: u32, tid: u32) -> Result<Status> {
+        self.status_at(&self.path(pid, &format!("task/{tid}/status")))
+    }
+
+    fn status_at(&self, path: &Path) -> Result<Status> {
+        Status::parse(&self.read(path)?).map_err(|(line, e)| e.at(path, line))
     }
 
     /// Resident memory, by the second number of `/proc/PID/task/TID/statm`, through any thread that has not ended. The kernel
@@ -114,12 +123,26 @@ impl Proc {
     /// Where files in memory are mounted, as a process sees it.
     pub fn mounts(&self, pid: u32) -> Result<Mounts> {
         let path = self.path(pid, "mountinfo");
-        Mounts::parse(&self.read(&path)?).map_err(|(line, e)| e.at(&path, line))
+        let of_another = || {
+            let of_thread = |tid: u32| self.read(&self.path(pid, &format!("task/{tid}/mountinfo"))).ok();
+            self.threads(pid).ok()?.into_iter().find_map(of_thread)
+        };
+        // Once the main thread has ended, only the others have any.
+        let text = self.read(&path).or_else(|error| of_another().ok_or(error))?;
+        Mounts::parse(&text).map_err(|(line, e)| e.at(&path, line))
     }
 
     /// `/proc/PID/smaps`, one mapping at a time. Reading it walks page tables, and costs accordingly.
     pub fn smaps(&self, pid: u32) -> Result<Smaps<File>> {
-        let path = self.path(pid, "smaps");
+        self.smaps_at(pid, self.path(pid, "smaps"))
+    }
+
+    /// The same through one of its threads.
+    pub fn smaps_of_thread(&self, pid: u32, tid: u32) -> Result<Smaps<File>> {
+        self.smaps_at(pid, self.path(pid, &format!("task/{tid}/smaps")))
+    }
+
+    fn smaps_at(&self, pid: u32, path: PathBuf) -> Result<Smaps<File>> {
         Ok(Smaps::new(self.open_memory(pid, &path)?, path))
     }
 

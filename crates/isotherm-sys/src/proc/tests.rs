@@ -273,6 +273,15 @@ fn status_tells_user_memory_and_huge_page_permission() {
 }
 
 #[test]
+fn mounts_are_those_of_another_thread_once_the_main_thread_has_ended() {
+    let mounts = "1 0 8:1 / / rw - ext4 x rw\n2 1 0:9 / /tmp rw - tmpfs tmpfs rw\n";
+    let fake = FakeProc::new().file("7/task/7/stat", "").file("7/task/9/mountinfo", mounts);
+    let found = fake.proc().mounts(7).unwrap();
+    assert!(found.is_in_memory("/tmp/db") && !found.is_in_memory("/var/db"));
+    assert!(fake.proc().mounts(8).is_err());
+}
+
+#[test]
 fn pids_and_descendants_are_found_even_in_a_circle() {
     let mut fake = FakeProc::new().file("self/stat", "").file("uptime", "");
     for (pid, ppid) in [(1, 0), (10, 1), (11, 10), (12, 11), (20, 1), (30, 31), (31, 30)] {
