@@ -254,26 +254,24 @@ fn moments() -> impl Iterator<Item = Ns> {
 /// The results of each read.
 #[derive(Debug, Default)]
 struct Scores {
-    recalls: Vec<(Ns, f64)>,
-    precisions: Vec<(Ns, f64)>,
+    /// When, and the recall and the precision then.
+    reads: Vec<(Ns, f64, f64)>,
 }
 
 impl Scores {
     fn add(&mut self, at: Ns, score: &Score) {
-        self.recalls.push((at, score.recall()));
         // If nothing is reported hot, nothing is correct either.
-        self.precisions.push((at, if score.said_hot_pages() == 0.0 { 0.0 } else { score.precision() }));
+        let precision = if score.said_hot_pages() == 0.0 { 0.0 } else { score.precision() };
+        self.reads.push((at, score.recall(), precision));
     }
 
     fn mean(&self) -> Watched {
-        let mean = |values: &[(Ns, f64)]| {
-            let last: Vec<f64> =
-                values.iter().filter(|(at, _)| *at >= WATCH - ASKED).map(|(_, value)| *value).collect();
-            last.iter().sum::<f64>() / last.len().max(1) as f64
-        };
-        let recall_at = |at| self.recalls.iter().find(|(of, _)| *of == at).map_or(0.0, |(_, recall)| *recall);
+        let last: Vec<_> = self.reads.iter().filter(|(at, ..)| *at >= WATCH - ASKED).collect();
+        let mean =
+            |of: fn(&(Ns, f64, f64)) -> f64| last.iter().map(|read| of(read)).sum::<f64>() / last.len().max(1) as f64;
+        let recall_at = |at| self.reads.iter().find(|(of, ..)| *of == at).map_or(0.0, |(_, recall, _)| *recall);
         let after = AFTER.map(recall_at);
-        Watched { recall: mean(&self.recalls), precision: mean(&self.precisions), after, ..Watched::default() }
+        Watched { recall: mean(|read| read.1), precision: mean(|read| read.2), after, ..Watched::default() }
     }
 }
 

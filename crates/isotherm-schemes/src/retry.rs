@@ -25,7 +25,7 @@ use std::collections::{BTreeSet, BinaryHeap, HashMap};
 const PROBE_EVERY: Ns = 500_000_000;
 
 /// Entries of the list of times that may be out of date, beside as many as there are others.
-const MOST_STALE: usize = 1024;
+const MAX_STALE: usize = 1024;
 
 /// A consumer's answer to a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -353,7 +353,7 @@ impl RetryScheduler {
         group.due = (!group.waiting.is_empty()).then_some(number);
         self.later.extend(group.due.map(|number| Reverse((at, number, Some(id)))));
         // Entries that do not count any more would stay until their time, which may be a day away. O(1) amortized.
-        if self.later.len() > 2 * (self.deferred.len() + self.groups.len()) + MOST_STALE {
+        if self.later.len() > 2 * (self.deferred.len() + self.groups.len()) + MAX_STALE {
             let all = std::mem::take(&mut self.later).into_vec();
             self.later = all.into_iter().filter(|Reverse(entry)| self.comes_back(entry).is_some()).collect();
         }
@@ -566,7 +566,7 @@ mod tests {
                 |_, hint| if hint.pmd.0 == 1 { Handled::Later(day, Wait::Quota) } else { DONE },
             );
         }
-        assert!(retry.later.len() < 2 * MOST_STALE, "{}", retry.later.len());
+        assert!(retry.later.len() < 2 * MAX_STALE, "{}", retry.later.len());
         retry.retry_quotas(hint(1, 1, 0).process);
         assert_eq!(serve((&mut retry, &mut queue), 0, |_, _| DONE), [(1, 1)], "at once, since the quotas are others");
     }

@@ -52,6 +52,12 @@ libc = ctypes.CDLL(None)
 libc.mmap.restype = ctypes.c_void_p
 libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+HUGE, PAGE = 2 << 20, 1 << 12
+# Of small pages.
+def huge_ranges(count):
+    start = libc.mmap(None, (count + 1) * HUGE, 3, 0x22, -1, 0)
+    libc.madvise(ctypes.c_void_p(start), (count + 1) * HUGE, 15)
+    return (start + HUGE - 1) // HUGE * HUGE
 ";
 
 /// Starts a script of Python, and returns the lines that it prints. `None` without Python.
@@ -350,10 +356,10 @@ fn hugetlb_memory_is_given_up_where_nothing_is_advised() {
     source.layout(pid).unwrap();
     let mut pmds = [&memory, &small].map(|memory| memory.range().start.pmd());
     pmds.sort_unstable();
-    let mut told = Vec::new();
-    source.clear(pid, &pmds, &mut |_, pmd, cleared| told.push((pmd, cleared))).unwrap();
-    let refused: Vec<PmdNo> = told.iter().filter(|(_, cleared)| *cleared == Cleared::Refused).map(|t| t.0).collect();
-    assert_eq!(refused, [memory.range().start.pmd()], "{told:?}");
+    let mut answers = Vec::new();
+    source.clear(pid, &pmds, &mut |_, pmd, cleared| answers.push((pmd, cleared))).unwrap();
+    let refused: Vec<PmdNo> = answers.iter().filter(|(_, cleared)| *cleared == Cleared::Refused).map(|a| a.0).collect();
+    assert_eq!(refused, [memory.range().start.pmd()], "{answers:?}");
 }
 
 /// `[vvar]` refuses advice, and lies beside the program's libraries, which do not.
@@ -393,10 +399,7 @@ fn what_the_kernel_maps_does_not_take_its_neighbours_heat() {
 /// thread writes 64 pages of the third on the second line.
 const GOES_ON: &str = "
 import threading
-HUGE, PAGE = 2 << 20, 1 << 12
-start = libc.mmap(None, 4 * HUGE, 3, 0x22, -1, 0)
-libc.madvise(ctypes.c_void_p(start), 4 * HUGE, 15)
-at = (start + HUGE - 1) // HUGE * HUGE
+at = huge_ranges(3)
 ctypes.memset(at, 1, 2 * HUGE)
 goes = threading.Event()
 def go_on():
@@ -490,10 +493,7 @@ fn files_behind_private_memory_are_cleared_without_it() {
 
 /// In one huge range, 16 pages that are written and 100 that are only read.
 const ONLY_READ: &str = "
-HUGE, PAGE = 2 << 20, 1 << 12
-start = libc.mmap(None, 2 * HUGE, 3, 0x22, -1, 0)
-libc.madvise(ctypes.c_void_p(start), 2 * HUGE, 15)
-at = (start + HUGE - 1) // HUGE * HUGE
+at = huge_ranges(1)
 ctypes.memset(at, 1, 16 * PAGE)
 for page in range(16, 116): ctypes.c_char.from_address(at + page * PAGE).value
 print(at, flush=True)

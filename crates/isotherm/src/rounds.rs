@@ -12,7 +12,7 @@ use isotherm_schemes::{Action, Budgets, Hint, HintQueue, Outcome, Refusal, Retry
 use isotherm_sys::clock;
 use isotherm_units::PmdNo;
 use isotherm_view::human;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -111,9 +111,8 @@ pub struct Rounds<M> {
     gave_up: Option<Wait>,
     /// The last round was over before all hints were served.
     is_cut_short: bool,
-    /// When this round began, and how long it may take.
+    /// When this round began, and how long after the one before.
     began: Option<Ns>,
-    round_ns: Ns,
     window_ns: Ns,
 }
 
@@ -130,7 +129,6 @@ impl<M: Machine> Rounds<M> {
             gave_up: None,
             is_cut_short: false,
             began: None,
-            round_ns: round_of(WINDOW_NS),
             window_ns: WINDOW_NS,
         }
     }
@@ -141,7 +139,6 @@ impl<M: Machine> Rounds<M> {
         let now = clock::monotonic_ns();
         let before = self.began.replace(now);
         self.window_ns = before.map_or(WINDOW_NS, |before| now.saturating_sub(before));
-        self.round_ns = round_of(self.window_ns);
     }
 
     /// Forgets what waits of a process: nothing more is to be done to it.
@@ -181,7 +178,7 @@ impl<M: Machine> Rounds<M> {
     /// Serves hints until the round is over, none is left, or `done` says that it is enough. `done` gets each hint, its outcome and the
     /// pages that have left memory, and says whether the huge range is served for good.
     pub fn serve(&mut self, stop: &Stop, mut done: impl FnMut(&Hint, Outcome, u64) -> Served) {
-        let end = clock::monotonic_ns() + if self.is_dry { PATIENCE_NS } else { self.round_ns };
+        let end = clock::monotonic_ns() + if self.is_dry { PATIENCE_NS } else { round_of(self.window_ns) };
         self.waits_for = None;
         while !stop.is_set() {
             let now = clock::monotonic_ns();
@@ -256,6 +253,28 @@ pub struct Served {
     pub for_good: bool,
     /// Nothing more is to be done.
     pub is_enough: bool,
+}
+
+/// Why huge ranges stayed that were tried, as was found last.
+#[derive(Debug, Default)]
+pub struct Stayed(BTreeMap<(TargetId, PmdNo), Refusal>);
+
+impl Stayed {
+    /// Takes in what became of a hint.
+    pub fn note(&mut self, hint: &Hint, outcome: Outcome) {
+        let key = (hint.process, hint.pmd);
+        match outcome {
+            Outcome::Done { .. } => self.0.remove(&key),
+            Outcome::Refused(refusal) => self.0.insert(key, refusal),
+        };
+    }
+
+    /// How many stayed, by reason.
+    pub fn counts(&self) -> BTreeMap<Refusal, u64> {
+        let mut counts = BTreeMap::new();
+        self.0.values().for_each(|refusal| *counts.entry(*refusal).or_default() += 1);
+        counts
+    }
 }
 
 /// How long a round may take where windows take so long.

@@ -248,6 +248,7 @@ mod tests {
     const PAGE_OUT: &str = "action = \"page-out\"\nprocesses = [\"db\"]\nquota = { size = \"2MiB\" }";
     const RECLAIM: &str = "action = \"reclaim\"\ncgroups = [\"/x\"]\nquota = { size = \"4MiB\" }";
     const COLLAPSES: &str = "action = \"collapse\"\nquota = { size = \"4MiB\" }";
+    const COLLAPSES_BY_THE_HOUR: &str = "action = \"collapse\"\nquota = { size = \"4MiB\", every = \"1h\" }";
     const S: Ns = 1_000_000_000;
     const DONE: Outcome = Outcome::Done { grown: 0 };
 
@@ -374,9 +375,8 @@ mod tests {
 
     #[test]
     fn what_waits_for_a_quota_that_is_gone_waits_no_more_if_a_scheme_still_asks_for_it() {
-        let of_an_hour = COLLAPSES.replace("4MiB\"", "4MiB\", every = \"1h\"");
         for (schemes_then, expected) in [("action = \"collapse\"", 8), (PAGE_OUT, 0)] {
-            let mut scene = Scene::new(&[&of_an_hour]);
+            let mut scene = Scene::new(&[COLLAPSES_BY_THE_HOUR]);
             scene.window(1, S);
             assert_eq!(scene.serve(S), [(1, 9), (1, 8)]);
             scene.state.set_schemes(schemes(&[schemes_then]));
@@ -483,7 +483,7 @@ mod tests {
         let quota = |size| format!("quota = {{ size = \"{size}\", every = \"1h\" }}");
         let up = format!("action = \"promote\"\n{}", quota("2MiB"));
         let down = format!("action = \"demote\"\nmin_idle = \"1m\"\n{}", quota("1GiB"));
-        let mut scene = Scene::new(&[&up, &down, &COLLAPSES.replace("4MiB\"", "4MiB\", every = \"1h\"")]);
+        let mut scene = Scene::new(&[&up, &down, COLLAPSES_BY_THE_HOUR]);
         scene.window(1, S);
         assert_eq!(scene.serve(S), [(1, 9), (1, 8)], "seven and below wait");
         let hot = |pmd| Wanted { pmd: PmdNo(pmd), hot: Mask::ALL, idle: Mask::NONE, hz: 900.0 };
@@ -497,7 +497,7 @@ mod tests {
 
     #[test]
     fn a_hint_from_outside_for_what_waits_for_a_quota_is_served() {
-        let mut scene = Scene::new(&[&COLLAPSES.replace("4MiB\"", "4MiB\", every = \"1h\"")]);
+        let mut scene = Scene::new(&[COLLAPSES_BY_THE_HOUR]);
         scene.window(1, S);
         assert_eq!(scene.serve(S), [(1, 9), (1, 8)]);
         assert_eq!(scene.state.hint(1, PmdNo(7).range(), Level::new(31), S), Ok(1));

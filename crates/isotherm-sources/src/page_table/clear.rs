@@ -92,9 +92,7 @@ impl PageTable {
 
     /// Whether single huge ranges of the process are cleared by advice now.
     fn advises(&mut self, pid: u32) -> Result<bool, Error> {
-        let denied = self.cold_denied;
-        let attached = self.target(pid)?;
-        Ok(!denied && !attached.main_has_exited && !attached.shortage.holds(clock::monotonic_ns()))
+        Ok(self.reaches_by_advice(pid) && !self.target(pid)?.shortage.holds(clock::monotonic_ns()))
     }
 
     /// Reads what is to be cleared, if advice for single pages may be enough for some of it.

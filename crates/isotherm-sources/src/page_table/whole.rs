@@ -115,8 +115,12 @@ impl PageTable {
 
     /// Whether single huge ranges of the process are cleared by advice where nothing is short.
     pub(super) fn has_advice(&self, pid: u32) -> bool {
-        let reaches = self.attached.get(&pid).is_some_and(|attached| !attached.main_has_exited);
-        self.clear_by == ClearBy::Auto && !self.cold_denied && reaches
+        self.clear_by == ClearBy::Auto && self.reaches_by_advice(pid)
+    }
+
+    /// Whether the kernel takes advice for the process from us.
+    pub(super) fn reaches_by_advice(&self, pid: u32) -> bool {
+        !self.cold_denied && self.attached.get(&pid).is_some_and(|attached| !attached.main_has_exited)
     }
 
     /// Ages the cgroup of the process. Some pages are skipped, and the kernel does not report which: locked ones, those

@@ -11,7 +11,7 @@ use crate::args::watching::WatchArgs;
 use crate::commands::plan::Plan;
 use crate::output;
 use crate::privileges::Needs;
-use crate::rounds::{Rounds, Served, WINDOW_NS, budgets, skipped, watch_and_act};
+use crate::rounds::{Rounds, Served, Stayed, WINDOW_NS, budgets, skipped, watch_and_act};
 use crate::sandbox::Uses;
 use crate::watch::{Prepared, Stop};
 use anyhow::{Result, bail};
@@ -139,8 +139,7 @@ struct Work<'a> {
     movable: Movable,
     rounds: Rounds<Machines>,
     rows: BTreeMap<TargetId, Row>,
-    /// Why huge ranges stayed, as was found last.
-    stayed: BTreeMap<(TargetId, PmdNo), Refusal>,
+    stayed: Stayed,
     /// In the last round hot pages found no room.
     is_full: bool,
 }
@@ -196,7 +195,7 @@ impl Work<'_> {
                 args.dry_run,
             ),
             rows: BTreeMap::new(),
-            stayed: BTreeMap::new(),
+            stayed: Stayed::default(),
             is_full: false,
         }
     }
@@ -278,11 +277,7 @@ impl Work<'_> {
                     row.demoted_bytes.0 += Bytes::of_pages(u64::from(moves.demote.count())).0;
                 }
             }
-            let key = (hint.process, hint.pmd);
-            match outcome {
-                Outcome::Done { .. } => stayed.remove(&key),
-                Outcome::Refused(refusal) => stayed.insert(key, refusal),
-            };
+            stayed.note(hint, outcome);
             // What goes down makes room.
             let has_no_room = outcome == Outcome::Refused(Refusal::NoFastMemory);
             is_full |= has_no_room;
@@ -292,14 +287,12 @@ impl Work<'_> {
     }
 
     fn report(self) -> Report {
-        let mut stayed: BTreeMap<Refusal, u64> = BTreeMap::new();
-        self.stayed.values().for_each(|refusal| *stayed.entry(*refusal).or_default() += 1);
         Report {
             dry_run: self.args.dry_run,
             min_idle_ns: self.args.idle.idle,
             min_rate_hz: self.args.min_rate,
             processes: self.rows.into_values().collect(),
-            stayed,
+            stayed: self.stayed.counts(),
             counters: self.rounds.worker.counters().clone(),
         }
     }

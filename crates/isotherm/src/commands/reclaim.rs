@@ -12,7 +12,7 @@ use crate::args::watching::WatchArgs;
 use crate::commands::plan::Plan;
 use crate::output;
 use crate::privileges::Needs;
-use crate::rounds::{Rounds, Served, WINDOW_NS, budgets, skipped, watch_and_act};
+use crate::rounds::{Rounds, Served, Stayed, WINDOW_NS, budgets, skipped, watch_and_act};
 use crate::sandbox::Uses;
 use crate::swap;
 use crate::watch::{Prepared, Stop, idle_window_of};
@@ -127,8 +127,7 @@ struct Work<'a> {
     rounds: Rounds<Machines>,
     rows: BTreeMap<TargetId, Row>,
     left_out: BTreeMap<Refusal, u64>,
-    /// Why huge ranges stayed that were tried, as was found last.
-    stayed: BTreeMap<(TargetId, PmdNo), Refusal>,
+    stayed: Stayed,
 }
 
 /// One process.
@@ -169,7 +168,7 @@ impl Work<'_> {
             rounds: Rounds::new(machine, action, args.budgets(), args.dry_run),
             rows: BTreeMap::new(),
             left_out: BTreeMap::new(),
-            stayed: BTreeMap::new(),
+            stayed: Stayed::default(),
         }
     }
 
@@ -269,11 +268,7 @@ impl Work<'_> {
             if let Some(row) = rows.get_mut(&hint.process) {
                 row.left_bytes.0 += Bytes::of_pages(left).0;
             }
-            let key = (hint.process, hint.pmd);
-            match outcome {
-                Outcome::Done { .. } => stayed.remove(&key),
-                Outcome::Refused(refusal) => stayed.insert(key, refusal),
-            };
+            stayed.note(hint, outcome);
             // What was accessed meanwhile may be idle again later, and what was read too long ago is read again. All others are served once, or
             // memory that comes and goes would keep this running for ever.
             let for_good = !matches!(outcome, Outcome::Refused(Refusal::Accessed | Refusal::Unmeasured));
@@ -282,14 +277,12 @@ impl Work<'_> {
     }
 
     fn report(self) -> Report {
-        let mut stayed: BTreeMap<Refusal, u64> = BTreeMap::new();
-        self.stayed.values().for_each(|refusal| *stayed.entry(*refusal).or_default() += 1);
         Report {
             dry_run: self.args.dry_run,
             min_idle_ns: self.args.idle.idle,
             processes: self.rows.into_values().collect(),
             left_out: self.left_out,
-            stayed,
+            stayed: self.stayed.counts(),
             counters: self.rounds.worker.counters().clone(),
         }
     }
