@@ -197,6 +197,19 @@ def test_a_row_of_a_part_of_an_interval_is_scaled_up_to_its_maximum(maker: Calla
     assert (hour["p95_bytes"], hour["max_bytes"]) == (7 * PAGE, 8 * PAGE), "the maximum of that age"
 
 
+def test_a_row_is_scaled_to_what_its_host_covered(maker: Callable[..., Maker]) -> None:
+    small = maker()
+    small.write("hosts", [host_row(0, START, random.Random(1)) | {"covered_ns": 150 * 10**9}], host_key(0), START)
+    for service, covered in (("all", 150), ("half", 75)):
+        key = {"time": START, "host": host_key(0), "service": service, "cgroup": f"/{service}"}
+        values = wss_values(1000, random.Random(1)) | {"covered_ns": covered * 10**9, "wss_10m_max_bytes": 9000 * PAGE}
+        small.write("wss", [key | values], host_key(0), START, covered)
+    fleet = isotherm_fleet.open(str(small.root))
+    for query in ("wss", "trend"):
+        found = {row["service"]: row["p95_bytes"] // PAGE for row in fleet.query(query).rows()}
+        assert found == {"all": 1000, "half": 2000}, query
+
+
 def test_instances_without_a_limit_are_counted(maker: Callable[..., Maker]) -> None:
     small = maker()
     for number, limit in enumerate((None, 1 << 30, None)):
@@ -294,7 +307,7 @@ def test_services_and_windows_select_rows(made: Maker) -> None:
     assert {row["hours"] for row in fleet.query("wss", since="1h").rows()} == {6}
     hour = fleet.query("wss", since="2026-11-10T05:00Z", until="2026-11-10T06:00Z")
     assert {row["hours"] for row in hour.rows()} == {6}
-    assert hour.objects == 6, "objects of other hours are not opened"
+    assert hour.objects == 12, "objects of other hours are not opened: six of `wss`, six of `hosts`"
     quote = fleet.query("wss", service="o'brien' or true --")
     assert quote.rows() == []
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import random
 import shutil
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from maker import START, Maker
+from maker import SERVICES, START, Maker, host_key, host_row, wss_values
 
 import isotherm_fleet
 from isotherm_fleet import contract, sqlfile
@@ -66,7 +67,17 @@ def small(tmp_path_factory: pytest.TempPathFactory, made: Maker) -> Maker:
     maker.fill(26)
     list(Compactor(open_store(str(maker.root)), Options(bucket_bytes=60_000)).run(["wss", "idle", "hosts"]))
     maker.hour(0, START, 1)
+    a_part_of_an_interval(maker)
     return maker
+
+
+def a_part_of_an_interval(maker: Maker) -> None:
+    """Two minutes of a host in which a service ran for one."""
+    time, random_ = START + dt.timedelta(hours=3), random.Random(1)
+    values = wss_values(90_000, random_) | {"covered_ns": 60 * 10**9, "wss_10m_max_bytes": 1 << 30}
+    key = {"time": time, "host": host_key(9), "service": SERVICES[0], "cgroup": "/a"}
+    maker.write("wss", [key | values], host_key(9), time)
+    maker.write("hosts", [host_row(9, time, random_) | {"covered_ns": 120 * 10**9}], host_key(9), time)
 
 
 @pytest.mark.parametrize("name", list(sqlfile.queries()))

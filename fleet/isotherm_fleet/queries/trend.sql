@@ -1,22 +1,32 @@
 -- name: trend
 -- about: by service and day, p95 of the working set of ten minutes
--- tables: wss
+-- tables: hosts, wss
 -- window: 28d
 --
 -- Percentiles as in `wss`. Days are in UTC. `thin_intervals` have processes for less than half of the five minutes; `times` counts the intervals of
 -- the day of which there is any row, of 288.
-with samples as (
+with thin_hosts as (
+    select host, time_s, max(covered_ns) as covered_ns
+    from hosts
+    group by host, time_s
+    having max(covered_ns) < 300000000000
+),
+samples as (
     select
-        service,
-        time_s - time_s % 86400 as day_time_s,
-        cast(floor(covered_ns / 1e9) as bigint) as seconds,
-        time_s,
+        w.service,
+        w.time_s - w.time_s % 86400 as day_time_s,
+        cast(floor(w.covered_ns / 1e9) as bigint) as seconds,
+        w.time_s,
         case
-            when covered_ns > 0 and covered_ns < 300000000000
-                then least(cast(floor(wss_10m_bytes * 300e9 / covered_ns) as bigint), greatest(wss_10m_bytes, wss_10m_max_bytes))
-            else wss_10m_bytes
+            when w.covered_ns > 0 and w.covered_ns < coalesce(h.covered_ns, 300000000000)
+                then least(
+                    cast(floor(w.wss_10m_bytes * (coalesce(h.covered_ns, 300000000000) * 1e0) / w.covered_ns) as bigint),
+                    greatest(w.wss_10m_bytes, w.wss_10m_max_bytes)
+                )
+            else w.wss_10m_bytes
         end as bytes
-    from wss
+    from wss as w
+    left join thin_hosts as h on w.host = h.host and w.time_s = h.time_s
 ),
 sized as (
     select

@@ -1,19 +1,27 @@
 -- name: wss
 -- about: working set by service: p50, p95 and p99 next to limit and request
--- tables: wss
+-- tables: hosts, wss
 -- window: 7d
 -- param: age 10s|1m|10m|1h 10m memory accessed within this time
 --
--- A sample is a row: a cgroup on a host for five minutes, with the seconds in which there were processes as its weight. Rows are means over all of
--- the time, so that of a cgroup with processes for a part of it is scaled to that part, up to the maximum that was seen. The percentile p is the
+-- A sample is a row: a cgroup on a host for five minutes, with the seconds in which there were processes as its weight. Rows are means over the time
+-- that the host covered, so that of a cgroup with processes for a part of it is scaled to that part, up to the maximum that was seen. The percentile p is the
 -- smallest value that has p percent of the weight at or below it. Values are rounded up to a step of at most 0.1% of the value (whole pages up
 -- to 16 MiB), which keeps the table of steps small however many samples there are. `unlimited` counts instances without a limit. `cannot_leave_bytes` is the most
 -- of an instance of which nothing was in swap: its anonymous memory, or all of it where that is not known.
-with by_age as (
+with thin_hosts as (
+    -- Most hosts cover most intervals whole: what is joined below is small.
+    select host, time_s, max(covered_ns) as covered_ns
+    from hosts
+    group by host, time_s
+    having max(covered_ns) < 300000000000
+),
+by_age as (
     select
         service,
         host,
         cgroup,
+        time_s,
         covered_ns,
         resident_bytes,
         resident_max_bytes,
@@ -38,14 +46,18 @@ with by_age as (
 ),
 samples as (
     select
-        service,
-        cast(floor(covered_ns / 1e9) as bigint) as seconds,
+        w.service,
+        cast(floor(w.covered_ns / 1e9) as bigint) as seconds,
         case
-            when covered_ns > 0 and covered_ns < 300000000000
-                then least(cast(floor(mean_bytes * 300e9 / covered_ns) as bigint), greatest(mean_bytes, max_bytes))
-            else mean_bytes
+            when w.covered_ns > 0 and w.covered_ns < coalesce(h.covered_ns, 300000000000)
+                then least(
+                    cast(floor(w.mean_bytes * (coalesce(h.covered_ns, 300000000000) * 1e0) / w.covered_ns) as bigint),
+                    greatest(w.mean_bytes, w.max_bytes)
+                )
+            else w.mean_bytes
         end as bytes
-    from by_age
+    from by_age as w
+    left join thin_hosts as h on w.host = h.host and w.time_s = h.time_s
 ),
 sized as (
     select
