@@ -142,27 +142,14 @@ impl<R: Roll> Shipper<R> {
             let what = format!("the wall clock was set by {:.1} s; rows since then have its time", seconds(step));
             self.notes.push((Priority::Notice, what));
         }
-        let over: Vec<u64> = self
-            .spool
-            .open_hours()
-            .filter(|(sequence, header, _)| {
-                let touched = self.touched_ns.get(sequence).copied().unwrap_or(0);
-                is_over(header.hour, now.wall_ns) && now.mono_ns.saturating_sub(touched) >= GRACE_NS
-            })
-            .map(|(sequence, ..)| sequence)
-            .collect();
-        over.into_iter().for_each(|sequence| self.close(sequence, now));
+        self.close_where(now, |header, touched_ns| {
+            is_over(header.hour, now.wall_ns) && now.mono_ns.saturating_sub(touched_ns) >= GRACE_NS
+        });
     }
 
     /// Closes all hours that are over by the clock, without waiting for late batches.
     pub fn close_past_hours(&mut self, now: Moment) {
-        let over: Vec<u64> = self
-            .spool
-            .open_hours()
-            .filter(|(_, header, _)| is_over(header.hour, now.wall_ns))
-            .map(|(sequence, ..)| sequence)
-            .collect();
-        over.into_iter().for_each(|sequence| self.close(sequence, now));
+        self.close_where(now, |header, _| is_over(header.hour, now.wall_ns));
     }
 
     /// Keeps what there is of the open rows: the program ends.
@@ -197,6 +184,8 @@ impl<R: Roll> Shipper<R> {
         if batch.ends_hour {
             self.close(sequence, now);
         }
+        // Rows come in the order of time. Of a later hour there are some where the clock was set back since; by it that hour may be over in years.
+        self.close_where(now, |header, _| header.hour > batch.header.hour);
     }
 
     fn drop_objects(&mut self, dropped: &[ObjectId], now: Moment) {
@@ -206,6 +195,18 @@ impl<R: Roll> Shipper<R> {
                 format!("the spool is full: {} objects were dropped unsent, the last of them {last}", dropped.len());
             self.trouble(what, now);
         }
+    }
+
+    /// Closes the open hours of which this holds: it is given the header, and when rows were last added (monotonic).
+    fn close_where(&mut self, now: Moment, is_done: impl Fn(&Header, u64) -> bool) {
+        let touched_ns = |sequence| self.touched_ns.get(&sequence).copied().unwrap_or(0);
+        let done: Vec<u64> = self
+            .spool
+            .open_hours()
+            .filter(|(sequence, header, _)| is_done(header, touched_ns(*sequence)))
+            .map(|(sequence, ..)| sequence)
+            .collect();
+        done.into_iter().for_each(|sequence| self.close(sequence, now));
     }
 
     fn close(&mut self, sequence: u64, now: Moment) {

@@ -128,6 +128,21 @@ fn an_hour_without_its_last_batch_is_closed_by_the_clock() {
 }
 
 #[test]
+fn an_hour_of_a_clock_that_was_years_ahead_is_closed_by_the_first_rows_of_the_present() {
+    let years = 3 * 365 * 24 * 60;
+    let mut bench = Bench::new(Duration::ZERO, 1 << 20);
+    bench.now.wall_ns += years * MINUTE;
+    bench.snapshots(3);
+    bench.now.wall_ns -= years * MINUTE;
+    bench.pass(10);
+    assert!(bench.sent().is_empty(), "by this clock the hour is not over");
+    bench.snapshots(1);
+    let sent = bench.sent();
+    assert_eq!(sent.len(), 2);
+    assert!(sent.iter().all(|path| path.contains(&format!("/{}/", HOUR + years / 60))), "{sent:?}");
+}
+
+#[test]
 fn an_hour_that_cannot_be_closed_is_tried_again_minutes_later() {
     let mut bench = Bench::new(Duration::ZERO, 1 << 20);
     bench.snapshots(11);
