@@ -9,8 +9,9 @@
 //!   scan: it most probably confirms what is assumed, and reads would be half of its cost.
 //! - While much of a large target waits for its first check, what is cleared is read after 20, 160 and 1,280 ms, and then after 10 s. Reads
 //!   are a third of what a check costs, and later checks show the interval more exactly. The survey is read at each step.
-//! - A huge range without cleared pages is not read at all: its bits can say nothing new. But when RSS has fallen, it is read for what
-//!   is still there (`track::freed`).
+//! - The bits of a huge range without cleared pages can say nothing new, so it is read every few seconds only: for memory that has come or gone, and
+//!   for a collapse, after which it is checked anew. One on a huge page is not read at all. When RSS has fallen, both are read for what is still
+//!   there (`track::freed`).
 //! - A huge range is cleared again when its time has come, which backs off from 2 s to 4 minutes. It is cleared at once when
 //!   a read finds several of its pages unexpectedly accessed (long idle, now touched). That also resets the back-off.
 //!   Unexpected accesses go first. If it is only a page or two, the huge range is cleared soon, not at once: the thin edge
@@ -87,6 +88,9 @@ const RECHECK_BACKOFF: u8 = 3;
 /// From the last check of a huge range to the next one because of a few pages, at least: 16 s, and 32 s if they were accessed as expected.
 const MIN_RECHECK: Ns = FIRST_BACKOFF << RECHECK_BACKOFF;
 const MIN_WEAK_RECHECK: Ns = 2 * MIN_RECHECK;
+/// The shortest time between two reads of a huge range without cleared pages: one that khugepaged or a worker collapses is found and checked again
+/// within 5 s.
+const UNCLEARED_READ: Ns = 4_000_000_000;
 /// When a huge range whose pages a clear did not reach is tried again.
 pub(crate) const STUCK_RETRY: Ns = 60_000_000_000;
 /// Doublings of `FIRST_BACKOFF` at most: about four minutes.
@@ -411,8 +415,14 @@ impl Target {
             self.routine.push((t.plan_clear(at, true), pmd));
         }
         if !entry.heat.has_cleared() {
-            t.plan_read(0);
+            let may_change = t.rank().is_none() && !t.is(Flags::UNCLEARABLE | Flags::STUCK);
             entry.heat.pack();
+            if may_change && !matches!(entry.heat, PmdHeat::Huge(_)) {
+                t.plan_read(scan_turn(self.seed, pmd, now, scan_period.max(UNCLEARED_READ)));
+                self.reads.push(t.next_read(), pmd);
+            } else {
+                t.plan_read(0);
+            }
             return;
         }
         let passed = FIRST_READ << t.step().min(20);
@@ -775,10 +785,38 @@ mod tests {
             target.cleared(now, PmdNo(1), Mask::NONE);
             now += S / 10;
         }
-        // All that is known to be there was accessed, so nothing is read before the next clear. The rest has come since.
+        // All that is known to be there was accessed, so little is to be learned by reads. The rest has come since.
         read(&mut target, now, halves[1]);
-        assert_eq!(target.due_reads(now + 100 * S), [] as [PmdNo; 0]);
+        assert_eq!(target.due_reads(now + 19 * S / 10), [] as [PmdNo; 0]);
         assert_eq!(target.due_clears(now + 2 * S, ALL), [PmdNo(1)]);
+    }
+
+    #[test]
+    fn a_range_without_cleared_pages_is_read_every_few_seconds_unless_it_is_huge() {
+        const S: Ns = 1_000_000_000;
+        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: S }, 1);
+        target.refit(&[PmdNo(1)]);
+        let all = PmdBits::Pages { young: Mask::ALL, present: Mask::ALL };
+        target.read(0, PmdNo(1), all);
+        target.cleared(S, PmdNo(1), Mask::NONE);
+        let _ = target.due_reads(S + FIRST_READ);
+        target.read(S + FIRST_READ, PmdNo(1), all);
+        let mut reads = Vec::new();
+        for tenth in 11..130 {
+            let now = tenth * S / 10;
+            if !target.due_reads(now).is_empty() {
+                reads.push(now);
+                target.read(now, PmdNo(1), all);
+            }
+        }
+        assert!(reads[0] <= 7 * S && reads.windows(2).all(|two| two[1] - two[0] == 4 * S), "{reads:?}");
+        // Collapsed, and checked: the bit of the huge page is set again at once.
+        target.read(13 * S, PmdNo(1), PmdBits::Huge { young: true });
+        assert_eq!(target.due_clears(13 * S, ALL), [PmdNo(1)]);
+        target.cleared(13 * S, PmdNo(1), Mask::NONE);
+        let _ = target.due_reads(13 * S + FIRST_READ);
+        target.read(13 * S + FIRST_READ, PmdNo(1), PmdBits::Huge { young: true });
+        assert_eq!(target.due_reads(1000 * S), [] as [PmdNo; 0]);
     }
 
     /// A program takes and returns memory faster than all of it can be checked.

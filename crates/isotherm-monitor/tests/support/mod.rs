@@ -12,8 +12,9 @@ pub struct MadeUp<P> {
     pub pages: P,
     pub accesses: Accesses,
     pub reports: Option<Box<dyn ReportSource>>,
-    /// Huge ranges of a process now, in one mapping.
+    /// Huge ranges of a process now, in one mapping or in several of equal size.
     pub pmds: Box<dyn Fn(u32) -> u64>,
+    pub mappings: usize,
     /// Whether a process has ended.
     pub has_ended: Box<dyn Fn(u32) -> bool>,
 }
@@ -22,7 +23,7 @@ impl<P> MadeUp<P> {
     /// Without reports.
     pub fn of(pages: P, pmds: u64) -> MadeUp<P> {
         let (pmds, has_ended) = (Box::new(move |_| pmds), Box::new(|_| false));
-        MadeUp { pages, accesses: Accesses::None, reports: None, pmds, has_ended }
+        MadeUp { pages, accesses: Accesses::None, reports: None, pmds, mappings: 1, has_ended }
     }
 }
 
@@ -42,10 +43,11 @@ impl<P: PageSource> AccessSource for MadeUp<P> {
         if (self.has_ended)(pid) {
             return Err(SourceError::new(SourceErrorKind::Gone, "list the mappings: it has ended"));
         }
-        let end = 1000 + (self.pmds)(pid);
-        let range = AddrRange::new(PmdNo(1000).addr(), PmdNo(end).addr());
-        let mappings = vec![Mapping { range, name: String::new(), perms: Perms::UNKNOWN }];
-        Ok(Layout { pmds: (1000..end).map(PmdNo).collect(), mappings, ..Layout::default() })
+        let pmds: Vec<PmdNo> = (1000..1000 + (self.pmds)(pid)).map(PmdNo).collect();
+        let of = |part: &[PmdNo]| AddrRange::new(part[0].addr(), part[part.len() - 1].next().addr());
+        let parts = pmds.chunks(pmds.len().div_ceil(self.mappings).max(1));
+        let mapping = |part| Mapping { range: of(part), name: String::new(), perms: Perms::UNKNOWN };
+        Ok(Layout { mappings: parts.map(mapping).collect(), pmds, ..Layout::default() })
     }
 
     fn as_pages(&mut self) -> Option<&mut dyn PageSource> {

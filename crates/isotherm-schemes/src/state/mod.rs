@@ -76,6 +76,8 @@ struct Target {
     was_full: bool,
     /// Huge ranges that were worth a collapse in the last window, in address order.
     worth_collapsing: Vec<PmdNo>,
+    /// Those that were collapsed since [`State::take_collapsed`].
+    collapsed: Vec<PmdNo>,
     /// A process that was refused is admitted anew from this time on, or when another program runs in it.
     ask_again: Ns,
 }
@@ -407,6 +409,7 @@ impl State {
                     self.targets.get_mut(&hint.process).filter(|_| matches!(hint.action, COLLAPSE | REJOIN))
                 {
                     target.on_huge.collapsed(hint.pmd);
+                    target.collapsed.push(hint.pmd);
                 }
             }
             // Another program runs in its place: it is admitted anew with the next window, if it is still there.
@@ -432,6 +435,16 @@ impl State {
             BRING_BACK | SPLIT | REJOIN => None,
             _ => Some(&mut self.resting),
         }
+    }
+
+    /// Huge ranges of a process that were collapsed since the last call, sorted. What was known of their pages is an estimate now, so a monitor
+    /// reads and checks them again.
+    pub fn take_collapsed(&mut self, process: TargetId) -> Vec<PmdNo> {
+        let mut collapsed =
+            self.targets.get_mut(&process).map(|t| std::mem::take(&mut t.collapsed)).unwrap_or_default();
+        collapsed.sort_unstable();
+        collapsed.dedup();
+        collapsed
     }
 
     /// What was moved, brought back and given back of a process so far.
@@ -653,6 +666,25 @@ mod tests {
             while state.due(second * S).is_ok() && state.take(second * S).is_some() {}
         }
         assert_eq!((state.retry.deferred(), state.status().paused), (0, None));
+    }
+
+    #[test]
+    fn what_was_collapsed_is_told_once() {
+        let mut state = State::new(Rules::default(), Budgets::default());
+        state.feed(&window(1, 9000.0), Bytes(1 << 30), S);
+        let mut collapsed = Vec::new();
+        for no in 0..3 {
+            let (hint, tries) = state.take(S).unwrap();
+            let done = if no == 1 { Outcome::Refused(Refusal::Accessed) } else { Outcome::Done { grown: 0 } };
+            let counters = Counters::default();
+            let report = Report { handled: Handled::Done(done), counters, paused_for: None, cgroup_wait: None };
+            state.settle(hint, tries, report, S);
+            collapsed.extend((no != 1).then_some(hint.pmd));
+        }
+        collapsed.sort_unstable();
+        assert_eq!(state.take_collapsed(target(2)), []);
+        assert_eq!(state.take_collapsed(target(1)), collapsed);
+        assert_eq!(state.take_collapsed(target(1)), []);
     }
 
     #[test]

@@ -270,6 +270,7 @@ fn watch(feeder: &mut Feeder<'_>, config: &mut Config, watching: &mut Watching, 
             // Before hints are made by schemes: what has a quota waits until a window has seen new ones.
             feeder.assign(config, false);
             feeder.note_memory();
+            feeder.check_collapsed(monitor, &snapshot);
             feeder.feed(config.work.is_some(), monitor, &snapshot)?;
             feeder.note_others(&snapshot);
             feeder.page_out(monitor, &snapshot);
@@ -491,6 +492,19 @@ impl Feeder<'_> {
             let _ = self.to_measure.send(Measure { pids, has_work });
         }
         Ok(())
+    }
+}
+
+impl Feeder<'_> {
+    /// Reads what was collapsed in this window. A range that has become huge is checked before all others that were never checked.
+    fn check_collapsed(&self, monitor: &mut Monitor<Box<dyn Clock>>, snapshot: &Snapshot) {
+        for target in snapshot.targets.iter().filter(|t| !t.exited) {
+            let collapsed = lock(self.shared).take_collapsed(target.id);
+            // In a dry run nothing has changed.
+            if !collapsed.is_empty() && !self.args.dry_run {
+                monitor.read_now(target.id.pid, &collapsed);
+            }
+        }
     }
 }
 
