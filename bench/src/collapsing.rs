@@ -47,6 +47,8 @@ struct State {
     retry: RetryScheduler,
     worker: Worker<Live>,
     order: Vec<PmdNo>,
+    /// Of these, what the monitor was told of.
+    told: usize,
     handled: BTreeSet<PmdNo>,
 }
 
@@ -62,6 +64,7 @@ impl Collapsing {
             retry: RetryScheduler::new(1 << 16),
             worker,
             order: Vec::new(),
+            told: 0,
             handled: BTreeSet::new(),
         };
         Ok(Collapsing { pid: child.pid(), process, stop: AtomicBool::new(false), state: Mutex::new(state) })
@@ -86,11 +89,13 @@ impl Collapsing {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Watches at the default settings and plans once a second; `each` sees every window. Returns the cost.
+    /// Watches at the default settings, and makes a snapshot and plans once a second; `each` sees every window. Returns the cost.
     pub fn watch(&self, mut each: impl FnMut(&Monitor<RealClock>)) -> Result<Cost> {
         let mut monitor = monitor_of(vec![self.pid], RealClock, Settings::default())?;
         while !self.stop.load(Ordering::Relaxed) {
             monitor.watch(monitor.now() + S, &self.stop)?;
+            drop(monitor.snapshot(monitor.now()));
+            monitor.read_now(self.pid, &self.collapsed_since());
             each(&monitor);
             let (Some(pages), Some(mappings)) = (monitor.pages_of(self.pid), monitor.mappings_of(self.pid)) else {
                 break;
@@ -102,6 +107,16 @@ impl Collapsing {
             self.feed(mappings, benefit::of_pages(pages, monitor.now()));
         }
         Ok(monitor.cost(monitor.now()))
+    }
+
+    /// What was collapsed since the last call, sorted.
+    fn collapsed_since(&self) -> Vec<PmdNo> {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let told = std::mem::replace(&mut state.told, state.order.len());
+        let mut collapsed = state.order[told..].to_vec();
+        collapsed.sort_unstable();
+        collapsed
     }
 
     fn feed(&self, mappings: &[Mapping], facts: Vec<PmdFacts>) {

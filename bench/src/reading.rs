@@ -1,14 +1,23 @@
 //! The cost of reading accessed bits with the page-table source, and of what the machine takes for the same without us: bench-scan compares reads
-//! with `smaps`, bench-first with a copy, and the time until a picture is exact with one clear of all pages.
+//! with `smaps`, bench-first with a copy, and the time until a picture is exact with one clear of all pages. And what a program pays for a page that
+//! was cleared and is accessed again, from which bench-busy estimates a slow-down that is too small to measure.
 
+use crate::median;
 use anyhow::{Context, Result, ensure};
-use isotherm_heat::Ns;
 use isotherm_heat::source::PageSource;
+use isotherm_heat::{Ns, Rng};
 use isotherm_sources::page_table::{PMDS_PER_ADVICE, PageTable};
 use isotherm_sys::clock;
 use isotherm_sys::madvise::PidFd;
+use isotherm_sys::memory::{Memory, PageSize};
 use isotherm_units::{AddrRange, PAGES_PER_PMD, PmdNo};
 use std::hint::black_box;
+use std::sync::atomic::Ordering;
+
+/// Pages that are accessed again: more than the processor's caches of translations hold, as of a server.
+const RETOUCHED_PAGES: usize = 1 << 16;
+/// Times that it is measured.
+const RETOUCHES: usize = 9;
 
 /// What one pass over the pages of some memory took.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +57,39 @@ pub fn bare_clear(pid: u32, memory: AddrRange) -> Result<PassCost> {
         ensure!(advised == range.len().0, "a part was not cleared");
     }
     Ok(PassCost { cpu_ns: clock::thread_cpu_ns() - began, pages: pmds.len() * PAGES_PER_PMD })
+}
+
+/// What the first access to a page costs more after its accessed bit was cleared, in nanoseconds of CPU time: the median of several passes over
+/// memory of this process in random order, with clears and without by turns.
+pub fn retouch_ns() -> Result<f64> {
+    let memory = Memory::anonymous(RETOUCHED_PAGES as u64 * 4096, PageSize::Small)?;
+    memory.populate();
+    let order = shuffled(RETOUCHED_PAGES);
+    let words = memory.words();
+    let pass = || {
+        let began = clock::thread_cpu_ns();
+        for page in &order {
+            black_box(words[page * 512].load(Ordering::Relaxed));
+        }
+        (clock::thread_cpu_ns() - began) as f64
+    };
+    let mut costs = Vec::new();
+    for _ in 0..RETOUCHES {
+        pass();
+        let usual = pass();
+        bare_clear(std::process::id(), memory.range())?;
+        costs.push((pass() - usual) / RETOUCHED_PAGES as f64);
+    }
+    Ok(median(&costs))
+}
+
+/// The numbers below `count`, each once, in an order that no prefetcher follows.
+fn shuffled(count: usize) -> Vec<usize> {
+    let (mut rng, mut order) = (Rng::new(1), (0..count).collect::<Vec<usize>>());
+    for last in (1..count).rev() {
+        order.swap(last, usize::try_from(rng.below(last as u64 + 1)).expect("below count"));
+    }
+    order
 }
 
 /// Memory as large as the page-table entries of some ranges. Copying it is the least that any reader of them could take on this machine,

@@ -1,4 +1,5 @@
-//! Our monitor at its defaults: its first picture of a process, and how soon it sees a change.
+//! Our monitor at its defaults: its first picture of a process, and how soon it sees a change. It makes a snapshot each second, as `isotherm run`
+//! and `isotherm serve` do, and pays for it.
 
 use super::{EVERY, HOT_NS, LONGEST, LONGEST_TURN, Picture, S, STABLE, Span, Workload, seconds};
 use crate::{BenchClock, monitor_of};
@@ -35,19 +36,32 @@ pub struct Ours {
     clock: BenchClock,
     began: Ns,
     pid: u32,
+    /// When the next snapshot is due.
+    next_snapshot: Ns,
 }
+
+/// Between two snapshots.
+const SNAPSHOTS: Ns = S;
 
 impl Ours {
     /// Opens a source. Its CPU time is charged to the monitor.
     pub fn open(workload: &Workload) -> Result<Ours> {
         let (clock, pid) = (BenchClock::default(), workload.pid());
         let monitor = monitor_of(vec![pid], clock.clone(), Settings::default())?;
-        Ok(Ours { began: monitor.now(), monitor, clock, pid })
+        Ok(Ours { began: monitor.now(), monitor, clock, pid, next_snapshot: SNAPSHOTS })
     }
 
     /// Watches for `ns` from its start.
     pub fn watch_to(&mut self, ns: Ns) -> Result<()> {
-        Ok(self.monitor.watch(self.began + ns, &AtomicBool::new(false))?)
+        while self.elapsed() < ns {
+            let until = ns.min(self.next_snapshot);
+            self.monitor.watch(self.began + until, &AtomicBool::new(false))?;
+            if self.elapsed() >= self.next_snapshot {
+                drop(self.monitor.snapshot(self.began + self.elapsed()));
+                self.next_snapshot = self.elapsed() + SNAPSHOTS;
+            }
+        }
+        Ok(())
     }
 
     fn elapsed(&self) -> Ns {
