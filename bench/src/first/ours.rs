@@ -1,5 +1,5 @@
-//! Our monitor at its defaults: its first picture of a process, and how soon it sees a change. It makes a snapshot each second, as `isotherm run`
-//! and `isotherm serve` do, and pays for it.
+//! Our monitor at its defaults: its first picture of a process, and how soon it sees a change. It makes a snapshot every two seconds, as
+//! `isotherm record` and `isotherm top` do, and pays for it.
 
 use super::{EVERY, HOT_NS, LONGEST, LONGEST_TURN, Picture, S, STABLE, Span, Workload, seconds};
 use crate::{BenchClock, monitor_of};
@@ -41,7 +41,7 @@ pub struct Ours {
 }
 
 /// Between two snapshots.
-const SNAPSHOTS: Ns = S;
+const SNAPSHOTS: Ns = 2 * S;
 
 impl Ours {
     /// Opens a source. Its CPU time is charged to the monitor.

@@ -193,6 +193,15 @@ impl<'a> IdleSum<'a> {
         }
     }
 
+    /// Whether all pages of a huge range are in one mapping, or in none.
+    pub fn is_within_one(&mut self, pmd: PmdNo) -> bool {
+        let (first, end) = (pmd.page(0), pmd.next().page(0));
+        if first >= self.until {
+            self.go_to(first);
+        }
+        end <= self.until
+    }
+
     /// Moves on to the mapping of `page`, or to the gap in which it lies.
     fn go_to(&mut self, page: PageNo) {
         self.flush();

@@ -59,7 +59,8 @@ impl Interval {
     /// itself.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to the scale before the cast")]
     pub fn nearest_step(step: f64) -> Interval {
-        Interval(FIRST + step.round().clamp(0.0, f64::from(u8::MAX - FIRST)) as u8)
+        // Rounded by the cast: without SSE 4.1, which not all builds have, `round` is a call.
+        Interval(FIRST + (step + 0.5).clamp(0.0, f64::from(u8::MAX - FIRST)) as u8)
     }
 
     /// The step on the scale, 0 for the shortest; `None` for the two special values.

@@ -45,6 +45,14 @@ impl Mask {
         (whole + before.count_ones()) as usize
     }
 
+    /// The last page before page `index` (0 to 512) that is in.
+    pub fn last_before(&self, index: usize) -> Option<usize> {
+        let last_of = |word: usize, bits: u64| bits.checked_ilog2().map(|bit| word * 64 + bit as usize);
+        let whole = index / 64;
+        let within = self.0.get(whole).map_or(0, |word| word & ((1 << (index % 64)) - 1));
+        last_of(whole, within).or_else(|| (0..whole).rev().find_map(|word| last_of(word, self.0[word])))
+    }
+
     /// How many pages are in.
     pub fn count(&self) -> u32 {
         self.0.iter().map(|w| w.count_ones()).sum()
@@ -107,6 +115,15 @@ impl FromIterator<usize> for Mask {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_page_before_another_is_the_last_of_those_that_come_first() {
+        let mask: Mask = [0, 1, 63, 64, 200, 511].into_iter().collect();
+        for index in 0..=512 {
+            assert_eq!(mask.last_before(index), mask.iter().filter(|page| *page < index).last(), "{index}");
+        }
+        assert_eq!(Mask::NONE.last_before(512), None);
+    }
 
     #[test]
     fn iterating_gives_back_what_was_set() {

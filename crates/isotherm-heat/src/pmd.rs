@@ -426,10 +426,7 @@ impl PageHeat {
     fn idle_codes(&self, now: Ns) -> [Interval; 16] {
         let mut codes = [Interval::UNMEASURED; 16];
         for (index, code) in codes.iter_mut().enumerate().take(usize::from(self.epochs_len)) {
-            let idle = now.saturating_sub(self.epoch_time(index));
-            if idle >= MIN_IDLE {
-                *code = Interval::from_ns(idle);
-            }
+            *code = idle_code(now.saturating_sub(self.epoch_time(index)));
         }
         codes
     }
@@ -444,12 +441,7 @@ impl PageHeat {
     }
 
     fn epoch_time(&self, index: usize) -> Ns {
-        if index + 1 == usize::from(self.epochs_len) {
-            self.cleared_at
-        } else {
-            let older = stored_epoch(self.cleared_at).wrapping_sub(self.epochs[index]);
-            (self.cleared_at / EPOCH_UNIT).saturating_sub(Ns::from(older)) * EPOCH_UNIT
-        }
+        epoch_time(self.cleared_at, self.epochs[index], index + 1 == usize::from(self.epochs_len))
     }
 
     fn epoch(&self, page: usize) -> usize {
@@ -510,6 +502,20 @@ impl PageHeat {
 #[expect(clippy::cast_possible_truncation, reason = "read back relative to the newest clear")]
 fn stored_epoch(at: Ns) -> u32 {
     (at / EPOCH_UNIT) as u32
+}
+
+/// The clear time that `stored` stands for, of which `cleared_at` is the last.
+fn epoch_time(cleared_at: Ns, stored: u32, is_last: bool) -> Ns {
+    if is_last {
+        return cleared_at;
+    }
+    let older = stored_epoch(cleared_at).wrapping_sub(stored);
+    (cleared_at / EPOCH_UNIT).saturating_sub(Ns::from(older)) * EPOCH_UNIT
+}
+
+/// The interval code of an idle time. Unmeasured while it is too short.
+pub(crate) fn idle_code(idle: Ns) -> Interval {
+    if idle >= MIN_IDLE { Interval::from_ns(idle) } else { Interval::UNMEASURED }
 }
 
 #[cfg(test)]

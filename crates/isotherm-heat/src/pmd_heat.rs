@@ -71,11 +71,10 @@ impl PmdHeat {
         }
     }
 
-    /// What is known at `now` of most of its measured pages.
-    pub(crate) fn most(&self, now: Ns) -> Option<Run> {
-        let mut runs = Vec::new();
-        self.runs(now, &mut runs);
-        runs.into_iter().filter(|run| run.interval.is_measured()).max_by_key(|run| run.pages)
+    /// Appends as many pages as there are of each kind, if it has all of its pages and they make one region whose parts nobody tells apart.
+    /// Costs O(kinds) where [`PmdHeat::runs`] costs O(runs). Returns whether it has appended any.
+    pub(crate) fn gathered(&self, now: Ns, out: &mut Vec<Run>) -> bool {
+        matches!(self, PmdHeat::Packed(packed) if packed.gathered(now, out))
     }
 
     /// Whether a read can show something.

@@ -138,8 +138,9 @@ impl<T> PmdMap<T> {
     /// The last value before `pmd`.
     pub fn last_before(&self, pmd: PmdNo) -> Option<(PmdNo, &T)> {
         self.lists.range(..=gib_of(pmd)).rev().find_map(|(gib, list)| {
-            let at = list.within(*gib, &(PmdNo(0)..pmd)).end.checked_sub(1)?;
-            Some((pmd_of(*gib, list.places.iter().nth(at)?), &list.values[at]))
+            let end = if *gib == gib_of(pmd) { place_of(pmd) } else { 1 << LIST_SHIFT };
+            let place = list.places.last_before(end)?;
+            Some((pmd_of(*gib, place), &list.values[list.places.rank(place)]))
         })
     }
 

@@ -99,6 +99,16 @@ impl Part {
         }
     }
 
+    /// Whether they are no more unlike than that. Asked for each huge range: without a division.
+    fn is_within(&self, other: &Part, octaves: f64) -> bool {
+        let (a, b) = (self.measured as f64, other.measured as f64);
+        match (self.measured, other.measured) {
+            (0, 0) => true,
+            (0, _) | (_, 0) => UNMEASURED_OCTAVES <= octaves,
+            _ => (self.octaves * b - other.octaves * a).abs() <= octaves * a * b,
+        }
+    }
+
     /// What joining two neighbours loses, in squared octaves times pages. If one is much smaller, its pages count.
     fn loss(&self, next: &Part) -> f64 {
         let pages = match (self.measured, next.measured) {
@@ -128,6 +138,42 @@ impl Part {
             estimated_pages: self.estimated,
             hot_pages: Some(self.hot),
         }
+    }
+}
+
+/// Whether runs of one huge range are one part in any order: whatever the mean of some of them, the others are near it.
+pub(crate) fn are_alike(runs: &[Run]) -> bool {
+    let octaves = || runs.iter().filter_map(|run| run.interval.octaves());
+    octaves().fold(f64::NEG_INFINITY, f64::max) - octaves().fold(f64::INFINITY, f64::min) <= LIKE_OCTAVES
+}
+
+/// Counts the parts that [`RegionBuilder::pmd`] makes of adjacent measured runs, without making them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Parts {
+    count: usize,
+    /// Of the last one.
+    octaves: f64,
+    pages: f64,
+}
+
+impl Parts {
+    /// The next run.
+    pub fn add(&mut self, octaves: f64, pages: f64) {
+        if (self.octaves - octaves * self.pages).abs() > LIKE_OCTAVES * self.pages || self.count == 0 {
+            *self = Parts { count: self.count + 1, octaves: 0.0, pages: 0.0 };
+        }
+        self.octaves += octaves * pages;
+        self.pages += pages;
+    }
+
+    /// Whether so many runs make no more parts than may stay.
+    pub fn are_few(runs: u32) -> bool {
+        runs as usize <= MAX_RUNS
+    }
+
+    /// Whether they are too many: the huge range becomes one region.
+    pub fn are_mixed(&self) -> bool {
+        self.count > MAX_RUNS
     }
 }
 
@@ -221,7 +267,17 @@ impl RegionBuilder {
 
     /// Adds the present pages of a huge range, as runs in order. Absent pages between them end a region.
     pub fn pmd(&mut self, pmd: PmdNo, runs: &[Run]) {
+        // As of most huge ranges: it needs no list of parts.
+        if let [run] = runs {
+            return self.push(part_of(pmd, run, like(run)));
+        }
         self.heats(pmd, runs.iter().map(|run| (*run, Heat::of_interval(run.interval, run.idle))));
+    }
+
+    /// Adds a huge range as one region, of which the runs say how many pages of each kind there are.
+    pub(crate) fn gathered(&mut self, pmd: PmdNo, kinds: &[Run]) {
+        let parts = kinds.iter().map(|run| part_of(pmd, run, like(run)));
+        parts.reduce(Part::joined).into_iter().for_each(|part| self.push(part));
     }
 
     /// Like [`RegionBuilder::pmd`], with the heat of each run given.
@@ -259,7 +315,7 @@ impl RegionBuilder {
     /// Appends a part, or extends the last one if it is adjacent and alike. Parts with and without hot pages are not: a
     /// few hot pages hardly move a mean, and a reader of the joined region would spread them over all of it.
     fn push(&mut self, part: Part) {
-        let alike = |last: &Part| last.unlike(&part) <= LIKE_OCTAVES / 2.0 && (last.hot > 0) == (part.hot > 0);
+        let alike = |last: &Part| last.is_within(&part, LIKE_OCTAVES / 2.0) && (last.hot > 0) == (part.hot > 0);
         match self.parts.last_mut() {
             Some(last) if last.end == part.start && alike(last) => last.join(&part),
             _ => self.append(part),
@@ -284,6 +340,17 @@ impl RegionBuilder {
         merge_down_to(&mut self.parts, self.max, |a, b| (b.start - a.end) as f64, Part::join);
         self.parts.iter().map(Part::region).collect()
     }
+}
+
+fn like(run: &Run) -> Like {
+    Like { heat: Heat::of_interval(run.interval, run.idle), huge: run.huge, estimated: run.estimated }
+}
+
+fn part_of(pmd: PmdNo, run: &Run, of: Like) -> Part {
+    let (addr, pages) = (pmd.page(usize::from(run.first)).addr().0, u64::from(run.pages));
+    let mut part = Part { start: addr, ..Part::default() };
+    part.add(addr + pages * PAGE_SIZE, of, pages);
+    part
 }
 
 fn adjacent_loss(a: &Part, b: &Part) -> f64 {

@@ -13,6 +13,7 @@ use crate::Interval;
 use crate::pmd::Ns;
 use crate::pmd_map::PmdMap;
 use isotherm_units::PmdNo;
+use std::iter::Peekable;
 
 /// Huge ranges of a survey, at most. At 50 us they take 50 ms of CPU, and three times that on a busy guest.
 const MOST: usize = 1024;
@@ -231,16 +232,37 @@ impl Survey {
         self.known.remove(pmd);
     }
 
-    /// What is assumed of `pmd` and of those after it. If its check has not begun: it is like the nearest checked huge range,
-    /// if those on both sides are alike. O(log n), so callers that go through all ask once for many.
+    /// What is assumed of `pmd`. If its check has not begun: it is like the nearest checked huge range, if those on both sides are
+    /// alike. O(log n): who goes through all has [`Survey::gaps`].
     pub fn between(&self, pmd: PmdNo) -> Between {
-        if self.known.get(pmd).is_some() {
-            return Between { like: None, until: pmd.next() };
+        self.gaps(pmd).at(pmd)
+    }
+
+    /// The same for huge ranges from `first` on, in order. O(1) for each of them.
+    pub fn gaps(&self, first: PmdNo) -> Gaps<'_, impl Iterator<Item = (PmdNo, &Sketch)>> {
+        Gaps { left: self.known.last_before(first), from: self.known.range(first..PmdNo(u64::MAX)).peekable() }
+    }
+}
+
+/// Goes through what lies between checked huge ranges.
+pub(crate) struct Gaps<'a, I: Iterator<Item = (PmdNo, &'a Sketch)>> {
+    /// The last checked one so far.
+    left: Option<(PmdNo, &'a Sketch)>,
+    /// Those from there on.
+    from: Peekable<I>,
+}
+
+impl<'a, I: Iterator<Item = (PmdNo, &'a Sketch)>> Gaps<'a, I> {
+    /// What is assumed of `pmd` and of those after it. It is not before the one that was asked for last.
+    pub fn at(&mut self, pmd: PmdNo) -> Between {
+        while let Some(known) = self.from.next_if(|(known, _)| *known < pmd) {
+            self.left = Some(known);
         }
-        let Some((right, b)) = self.known.first_from(pmd) else {
+        let Some((right, b)) = self.from.peek().copied() else {
             return Between { like: None, until: PmdNo(u64::MAX) };
         };
-        match self.known.last_before(pmd) {
+        match self.left {
+            _ if right == pmd => Between { like: None, until: pmd.next() },
             Some((left, a)) if a.is_like(*b) => {
                 let middle = PmdNo(left.0.midpoint(right.0));
                 match pmd <= middle {

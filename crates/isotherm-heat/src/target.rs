@@ -38,6 +38,7 @@ mod known;
 mod moments;
 
 pub use known::View;
+pub(crate) use known::Visit;
 
 use crate::Mask;
 use crate::Rng;

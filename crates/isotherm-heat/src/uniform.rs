@@ -5,7 +5,9 @@
 
 use crate::idle::IdleBefore;
 use crate::moment::Moment;
-use crate::pmd::{AccessesFound, MIN_IDLE, Ns, PageHeat, Run, effective, estimate_octaves, unexpected, updated};
+use crate::pmd::{
+    AccessesFound, MIN_IDLE, Ns, PageHeat, Run, effective, estimate_octaves, idle_code, unexpected, updated,
+};
 use crate::survey::Sketch;
 use crate::{Interval, Mask};
 
@@ -61,10 +63,7 @@ impl UntouchedHeat {
 
     /// Its single run.
     pub fn run(&self, now: Ns) -> Run {
-        let idle = match self.idle_ns(now) {
-            Some(idle) if idle >= MIN_IDLE => Interval::from_ns(idle),
-            _ => Interval::UNMEASURED,
-        };
+        let idle = self.idle_ns(now).map_or(Interval::UNMEASURED, idle_code);
         let interval = effective(Interval::UNMEASURED, idle);
         Run { first: 0, pages: 512, interval, idle, huge: false, cleared: self.is_cleared(), estimated: false }
     }

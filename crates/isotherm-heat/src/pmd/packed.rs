@@ -8,7 +8,8 @@
 //! Packing takes 1.5 to 3 us, unpacking 1 us, and a background read that finds nothing 0.1 us. So a huge range is packed when
 //! its next read is far away or none is planned, and unpacked when it is cleared or a read finds something (`pmd_heat`).
 
-use super::{AccessesFound, EPOCHS, Ns, PageHeat, Run, push_run};
+use super::{AccessesFound, EPOCHS, Ns, PageHeat, Run, epoch_time, idle_code, push_run};
+use crate::regions::{Parts, are_alike};
 use crate::{Interval, Mask};
 use isotherm_units::PAGES_PER_PMD;
 
@@ -104,9 +105,8 @@ impl PackedHeat {
     fn without_pages(&self) -> PageHeat {
         let mut heat = PageHeat::new(Mask::NONE);
         (heat.cleared_at, heat.last_read) = (self.0[0], self.0[1]);
-        #[expect(clippy::cast_possible_truncation, reason = "32 bits")]
         for (index, epoch) in heat.epochs.iter_mut().enumerate().take(self.epochs_len()) {
-            *epoch = part(self.0[HEAD + index / 2], index % 2, 32) as u32;
+            *epoch = self.epoch(index);
         }
         #[expect(clippy::cast_possible_truncation, reason = "at most EPOCHS")]
         let len = self.epochs_len() as u8;
@@ -116,6 +116,11 @@ impl PackedHeat {
 
     /// As [`PageHeat::runs`], without unpacking: what holds of a state is found once, and not for each of its pages.
     pub(crate) fn runs(&self, now: Ns, out: &mut Vec<Run>) {
+        // Of many all pages are in one state: a span that is hot as a whole.
+        if let (1, Some(state)) = (self.states_len(), self.states().next()) {
+            let idle = state.is_cleared().then(|| self.idle_code(state.epoch(), now));
+            return out.extend(state.is_present().then(|| Run { pages: 512, ..Run::of(state.interval(), idle) }));
+        }
         let times = self.without_pages();
         let idle_codes = times.idle_codes(now.min(times.last_read));
         let mut known = [None; MAX_STATES];
@@ -134,6 +139,58 @@ impl PackedHeat {
             }
             first = end;
         });
+    }
+
+    /// As [`crate::PmdHeat::gathered`].
+    pub(crate) fn gathered(&self, now: Ns, out: &mut Vec<Run>) -> bool {
+        let (from, mut first) = (out.len(), 0);
+        for (number, state) in self.states().enumerate() {
+            let idle = state.is_cleared().then(|| self.idle_code(state.epoch(), now));
+            let run = Run::of(state.interval(), idle);
+            if !state.is_present() || !run.interval.is_measured() {
+                break;
+            }
+            #[expect(clippy::cast_possible_truncation, reason = "at most 512")]
+            let pages = self.pages_in(number).count() as u16;
+            out.push(Run { first, pages, ..run });
+            first += pages;
+        }
+        let has_all = usize::from(first) == PAGES_PER_PMD;
+        let is_one = has_all && (are_alike(&out[from..]) || self.is_mixed(&out[from..]));
+        if !is_one {
+            out.truncate(from);
+        }
+        is_one
+    }
+
+    /// Whether its runs are too many for regions of their own. `kinds` are its states.
+    fn is_mixed(&self, kinds: &[Run]) -> bool {
+        let (starts, mut octaves) = (self.starts(), [0.0; MAX_STATES]);
+        if Parts::are_few(starts.count()) {
+            return false;
+        }
+        for (octaves, kind) in octaves.iter_mut().zip(kinds) {
+            *octaves = kind.interval.octaves().unwrap_or(0.0);
+        }
+        let (numbers, mut parts, mut first) = (self.numbers(), Parts::default(), 0);
+        starts.iter().skip(1).chain([PAGES_PER_PMD]).any(|end| {
+            parts.add(octaves[usize::from(numbers[first]) % MAX_STATES], (end - first) as f64);
+            first = end;
+            parts.are_mixed()
+        })
+    }
+
+    /// The interval code of the idle time of pages with this clear time, as [`PageHeat::idle_codes`] has it.
+    fn idle_code(&self, epoch: u8, now: Ns) -> Interval {
+        let (cleared_at, last_read, index) = (self.0[0], self.0[1], usize::from(epoch));
+        let time = epoch_time(cleared_at, self.epoch(index), index + 1 == self.epochs_len());
+        idle_code(now.min(last_read).saturating_sub(time))
+    }
+
+    /// A clear time as it is stored.
+    #[expect(clippy::cast_possible_truncation, reason = "32 bits")]
+    fn epoch(&self, index: usize) -> u32 {
+        part(self.0[HEAD + index / 2], index % 2, 32) as u32
     }
 
     /// The pages that are in another state than the one before, and the first.

@@ -152,7 +152,7 @@ impl<'a> Fusion<'a> {
     }
 
     fn pmd(&mut self, pmd: PmdNo, view: View<'_>, entries: Range<usize>) {
-        let View { unclearable, runs, behind } = view;
+        let View { unclearable, runs, behind, .. } = view;
         let mut new = Waiting { pmd, runs: runs.to_vec(), unclearable, behind: behind.cloned(), entries, mean: 0.0 };
         let pool = self.pool(&mut new);
         let alone = pool.pages == 0 || pool.count.samples >= ENOUGH;

@@ -26,6 +26,27 @@ pub struct View<'a> {
     pub runs: &'a [Run],
     /// It is a huge page, and this was known of its pages before.
     pub behind: Option<&'a BehindHuge>,
+    /// The runs have as many pages as there are of each kind, and say nothing of where these are: all of them are present, and one region.
+    pub(crate) is_gathered: bool,
+}
+
+/// Is shown what is known of huge ranges.
+pub(crate) trait Visit {
+    /// Whether pages of `pmd` may be shown by kind. A hot huge range may have 500 runs of ten kinds.
+    fn may_gather(&mut self, pmd: PmdNo) -> bool;
+
+    /// Is shown a huge range.
+    fn visit(&mut self, pmd: PmdNo, view: View<'_>);
+}
+
+impl<F: FnMut(PmdNo, View<'_>)> Visit for F {
+    fn may_gather(&mut self, _: PmdNo) -> bool {
+        false
+    }
+
+    fn visit(&mut self, pmd: PmdNo, view: View<'_>) {
+        self(pmd, view);
+    }
 }
 
 impl Target {
@@ -41,15 +62,23 @@ impl Target {
 
     /// Like [`Target::for_each_pmd`], for some huge ranges only.
     pub fn for_pmds_in(&self, pmds: Range<PmdNo>, now: Ns, mut each: impl FnMut(PmdNo, View<'_>)) {
+        self.show(pmds, now, &mut each);
+    }
+
+    /// Shows what is known of some huge ranges at `now`, in address order.
+    pub(crate) fn show(&self, pmds: Range<PmdNo>, now: Ns, to: &mut impl Visit) {
         let mut runs = Vec::new();
+        let mut gaps = self.survey.gaps(pmds.start);
         let (mut until, mut assumed) = (PmdNo(0), None);
         for (pmd, entry) in self.pmds.range(pmds) {
-            runs.clear();
-            entry.heat.runs(now, &mut runs);
             if self.unchecked > 0 && pmd >= until {
-                let Between { like, until: end } = self.survey.between(pmd);
-                let like = like.and_then(|like| self.pmds.get(like));
-                (until, assumed) = (end, like.and_then(|like| like.heat.most(now)));
+                let Between { like, until: end } = gaps.at(pmd);
+                (until, assumed) = (end, like.and_then(|like| self.most_of(like, now, &mut runs)));
+            }
+            runs.clear();
+            let is_gathered = to.may_gather(pmd) && entry.heat.gathered(now, &mut runs);
+            if !is_gathered {
+                entry.heat.runs(now, &mut runs);
             }
             if let Some(run) = assumed {
                 estimate(&mut runs, run.interval, run.idle);
@@ -63,7 +92,17 @@ impl Target {
                 estimate(&mut runs, interval, Interval::UNMEASURED);
             }
             let behind = if matches!(entry.heat, PmdHeat::Huge(_)) { self.behind.get(pmd) } else { None };
-            each(pmd, View { unclearable, runs: &runs, behind });
+            to.visit(pmd, View { unclearable, runs: &runs, behind, is_gathered });
         }
+    }
+
+    /// What is known at `now` of most measured pages of a huge range. Uses `runs` for its runs.
+    fn most_of(&self, pmd: PmdNo, now: Ns, runs: &mut Vec<Run>) -> Option<Run> {
+        runs.clear();
+        let heat = &self.pmds.get(pmd)?.heat;
+        if !heat.gathered(now, runs) {
+            heat.runs(now, runs);
+        }
+        runs.iter().filter(|run| run.interval.is_measured()).max_by_key(|run| run.pages).copied()
     }
 }
