@@ -33,7 +33,7 @@ use isotherm_sources::RealClock;
 use isotherm_sources::choose::{self, Wanted};
 use isotherm_sys::{free, proc::Proc};
 use isotherm_units::PAGE_SIZE;
-use isotherm_workload::{Child, Keys, Layout, Pattern, Server, Store};
+use isotherm_workload::{Child, Keys, Layout, Pattern, Reuse, Server, Store};
 use options::Options;
 pub use options::take_no_options;
 use serde::Serialize;
@@ -109,6 +109,7 @@ pub fn store_with_cold_keys(pages: usize, per_s: Option<f64>, seed: u64) -> Stor
         centre: 0.6,
         drift_per_s: 0.000_001,
         sets: 0.5,
+        reuse: Reuse::Oldest,
         asked: 0.18,
         per_s,
         threads: 1,

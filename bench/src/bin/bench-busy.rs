@@ -8,7 +8,7 @@
 //! - *The price*: the store's CPU time per operation in twenty windows of 5 s, watched and not by turns. The median of the ten ratios is printed
 //!   with its 95% interval. Where that is wide, the machine is too noisy for the figure. So an estimate stands beside it: cleared pages that were
 //!   accessed again in the first minute, which is watched from end to end, times what such an access was measured to cost more, in the same run.
-//! - *Collapsing*: the share of all accesses that go to huge pages after a quarter of the collapses, and after a minute; and the working set
+//! - *Collapsing*: the price, over a minute of the same store that nobody watches; the share of all accesses that go to huge pages after a quarter of the collapses, and after a minute; and the working set
 //!   then: by estimate, as the pages of huge pages were before, and by bits, when one accessed bit stands for 2 MiB. Where heat is nearly
 //!   flat over all that is hot, a quarter of it cannot carry most: so ours is also set against the best order, and with keys by Zipf's law.
 
@@ -25,12 +25,13 @@ use isotherm_monitor::Settings;
 use isotherm_schemes::Budgets;
 use isotherm_sources::RealClock;
 use isotherm_units::{PAGES_PER_PMD, PmdNo};
-use isotherm_workload::{Keys, PageCounts, Reported, Server, Store};
+use isotherm_workload::{Keys, PageCounts, Reported, Reuse, Server, Store};
 use std::sync::atomic::AtomicBool;
 use std::thread::sleep;
 use std::time::Duration;
 
 const S: Ns = 1_000_000_000;
+const MINUTE: Duration = Duration::from_secs(60);
 const HOT_HZ: f64 = 1.0;
 /// Over which rates are taken.
 const WINDOW: Ns = 10 * S;
@@ -65,7 +66,8 @@ fn main() -> Result<()> {
 }
 
 fn server() -> Result<Store> {
-    Ok(Store::on_every_cpu(pages_that_fit(2 << 18)?, 11)?)
+    // As memcached and Redis do it.
+    Ok(Store { reuse: Reuse::Newest, ..Store::on_every_cpu(pages_that_fit(2 << 18)?, 11)? })
 }
 
 fn started(store: &Store, trial: usize) -> Result<Server> {
@@ -184,17 +186,10 @@ fn first_minute(store: &Store, trial: usize) -> Result<Minute> {
         }
         let cost = monitor.cost(monitor.now());
         minute.monitor_cpu_pct = 100.0 * cost.monitor_cpu_ns as f64 / cost.elapsed_ns as f64;
-        minute.store_cpus = cpus(&server, from).context("the store reported nothing")?;
+        minute.store_cpus = server.child.speed(from, RealClock.now()).context("the store reported nothing")?.0;
         minute.retouched_per_s = cost.pages_retouched as f64 / (cost.elapsed_ns as f64 / 1e9);
         Ok(minute)
     })
-}
-
-/// How many CPUs the store has kept busy since then.
-fn cpus(server: &Server, from: Ns) -> Option<f64> {
-    let progress = server.child.progress();
-    let (first, last) = (progress.iter().find(|p| p.at >= from)?, progress.last()?);
-    Some((last.cpu_ns - first.cpu_ns) as f64 / (last.at - first.at) as f64)
 }
 
 fn price(log: &mut Log, store: &Store) -> Result<()> {
@@ -238,6 +233,48 @@ struct Collapsed {
     wss_by_bits_error_pct: f64,
     monitor_cpu_pct: f64,
     collapse_cpu_pct: f64,
+    price: Price,
+}
+
+/// What the store pays in the minute in which it is collapsed, over one like it that nobody watches.
+#[derive(Clone, Copy, Debug, Default)]
+struct Price {
+    /// CPU time per operation, percent more.
+    cpu_pct: f64,
+    /// Of the time of its threads, how much less they ran, in percent: they waited for the kernel, or for a CPU.
+    stall_pct: f64,
+}
+
+/// A minute of a store.
+struct Ran {
+    cpu_ns_per_operation: f64,
+    /// CPUs of which it had the time.
+    cpus: f64,
+}
+
+impl Ran {
+    fn since(server: &Server, from: Ns) -> Result<Ran> {
+        let now = RealClock.now();
+        let (speed, per_operation) = (server.child.speed(from, now), server.child.cpu_ns_per_access(from, now));
+        let ((cpus, _), cpu_ns_per_operation) = speed.zip(per_operation).context("the store reported nothing")?;
+        Ok(Ran { cpu_ns_per_operation, cpus })
+    }
+
+    /// By how much it paid more than the other.
+    fn above(&self, other: &Ran, threads: usize) -> Price {
+        Price {
+            cpu_pct: error_pct(self.cpu_ns_per_operation, other.cpu_ns_per_operation),
+            stall_pct: 100.0 * (other.cpus - self.cpus) / threads as f64,
+        }
+    }
+}
+
+/// A minute of a store that nobody watches.
+fn left_alone(store: &Store, trial: usize) -> Result<Ran> {
+    let server = started(store, trial)?;
+    let from = RealClock.now();
+    sleep(MINUTE);
+    Ran::since(&server, from)
 }
 
 fn collapsed_each(store: &Store, trials: usize) -> Result<Vec<Collapsed>> {
@@ -276,16 +313,20 @@ fn collapses(log: &mut Log, store: &Store, trials: usize) -> Result<()> {
         ("wss_by_bits_error_pct", "the same by bits, percent", sizes(&of(|c| c.wss_by_bits_error_pct))),
         ("collapse_monitor_cpu_pct", "CPU of the monitor, percent of a core", of(|c| c.monitor_cpu_pct)),
         ("collapse_cpu_pct", "CPU of the worker, percent of a core", of(|c| c.collapse_cpu_pct)),
+        ("collapse_price_cpu_pct", "CPU time per operation, over that of a store left alone", of(|c| c.price.cpu_pct)),
+        ("collapse_price_stall_pct", "time that its threads did not run, percent more", of(|c| c.price.stall_pct)),
     ];
     print(log, rows);
     Ok(())
 }
 
 fn collapsed(store: &Store, trial: usize) -> Result<Collapsed> {
+    let alone = left_alone(store, trial)?;
     let mut server = started(store, trial)?;
     let (memory, pid) = (server.child.memory(), server.child.pid());
     let collapsing = Collapsing::new(&server.child, Budgets::default())?;
     drop(server.counts.rates_hz(RealClock.now()));
+    let from = RealClock.now();
     let (cost, reported) = std::thread::scope(|scope| -> Result<_> {
         let watching = scope.spawn(|| {
             let mut last = Reported::default();
@@ -294,10 +335,11 @@ fn collapsed(store: &Store, trial: usize) -> Result<Collapsed> {
             anyhow::Ok((cost, last))
         });
         scope.spawn(|| collapsing.work());
-        sleep(Duration::from_secs(60));
+        sleep(MINUTE);
         collapsing.stop();
         watching.join().expect("no panic")
     })?;
+    let price = Ran::since(&server, from)?.above(&alone, store.threads);
     let rates = server.counts.rates_hz(RealClock.now());
     let by_pmd: Vec<f64> = rates.chunks(PAGES_PER_PMD).map(|pages| pages.iter().sum()).collect();
     let index = |pmd: &PmdNo| usize::try_from(pmd.0.wrapping_sub(memory.start.pmd().0)).ok();
@@ -322,5 +364,6 @@ fn collapsed(store: &Store, trial: usize) -> Result<Collapsed> {
         wss_by_bits_error_pct: error_pct(reported.working_set as f64, truth),
         monitor_cpu_pct: cost.monitor_cpu_ns as f64 / 1e7 / seconds,
         collapse_cpu_pct: collapsing.counters().cpu_ns as f64 / 1e7 / seconds,
+        price,
     })
 }

@@ -32,4 +32,4 @@ pub use recent::RecentCounts;
 pub use run::{run, run_json};
 pub use score::{NEAR, RateScore, Reported, score_amount, score_rates};
 pub use server::Server;
-pub use store::{Keys, Store};
+pub use store::{Keys, Reuse, Store};

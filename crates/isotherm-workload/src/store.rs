@@ -7,8 +7,11 @@
 //! ```text
 //!   slab of 1 MiB    256 B chunks | 512 B chunks | 1 KiB chunks | 2 KiB chunks | 256 B chunks | ...
 //!   key 0, 1, 2, ..  each in its class, in order; the last chunks of each class are free
-//!   SET              the item goes to the chunk that has been free for longest, and leaves its own
+//!   SET              the item goes to a free chunk of its class, and leaves its own
 //! ```
+//!
+//! Which of the free chunks is for the caller to say ([`Reuse`]). Caches and allocators take the last one that was freed (memcached's slabs,
+//! jemalloc's thread caches); with the one that has been free for longest, hot items wander over all memory that was ever free.
 //!
 //! Which pages it accesses how often is not a function of the parameters. So it counts, in a file that the parent maps as
 //! well ([`PageCounts`]).
@@ -45,6 +48,17 @@ pub enum Keys {
     Sequential,
 }
 
+/// Which free chunk a SET takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reuse {
+    /// The one that has been free for longest.
+    #[default]
+    Oldest,
+    /// The one that was freed last.
+    Newest,
+}
+
 /// What the store does.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Store {
@@ -58,6 +72,9 @@ pub struct Store {
     pub drift_per_s: f64,
     /// The share of operations that are SETs. The others read an item.
     pub sets: f64,
+    /// Where a SET puts its item.
+    #[serde(default)]
+    pub reuse: Reuse,
     /// The share of keys, around the hottest, that are asked for at all. The others are what a cache keeps and nobody wants.
     #[serde(default = "all")]
     pub asked: f64,
@@ -131,6 +148,7 @@ impl Store {
             centre: 0.6,
             drift_per_s: 0.000_1,
             sets: 0.5,
+            reuse: Reuse::Oldest,
             asked: 1.0,
             per_s: None,
             threads,
@@ -275,7 +293,11 @@ impl<'a> Shard<'a> {
     fn set(&mut self, key: usize) -> u64 {
         let old = self.at[key];
         let free = &mut self.free[class_at(old as usize)];
-        if let Some(new) = free.pop_front() {
+        let taken = match self.store.reuse {
+            Reuse::Oldest => free.pop_front(),
+            Reuse::Newest => free.pop_back(),
+        };
+        if let Some(new) = taken {
             free.push_back(old);
             self.at[key] = new;
         }
@@ -400,6 +422,7 @@ mod tests {
             centre: 0.5,
             drift_per_s: 0.0,
             sets: 1.0,
+            reuse: Reuse::Oldest,
             asked: 1.0,
             per_s: None,
             threads: 2,
@@ -424,5 +447,13 @@ mod tests {
         let accessed: Vec<(usize, u64)> =
             (0..8192).map(|page| (page, counts.of(page))).filter(|(_, n)| *n > 0).collect();
         assert_eq!(accessed, [(new as usize / UNITS_OF_PAGE, 2)]);
+        // The next item of the class gets what this one has left.
+        let newest = Store { reuse: Reuse::Newest, ..store.clone() };
+        let mut shard = Shard::new(&newest, 1, &memory, &counts);
+        let left = shard.at[7];
+        shard.set(7);
+        let other = (8..).find(|key| class_at(shard.at[*key] as usize) == class_at(left as usize)).unwrap();
+        shard.set(other);
+        assert_eq!(shard.at[other], left);
     }
 }
