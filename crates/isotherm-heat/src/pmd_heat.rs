@@ -77,7 +77,7 @@ impl PmdHeat {
         matches!(self, PmdHeat::Packed(packed) if packed.gathered(now, out))
     }
 
-    /// Whether a read can show something.
+    /// Whether a read can show accesses.
     pub(crate) fn has_cleared(&self) -> bool {
         match self {
             PmdHeat::Pages(p) => !p.cleared().is_empty(),

@@ -360,6 +360,13 @@ mod tests {
                 assert!(pmd == last.until || pmd < last.until && this == last, "{pmd:?}: {this:?} after {last:?}");
                 last = this;
             }
+            // Going along says the same, also where some are passed over.
+            let mut gaps = survey.gaps(PmdNo(0));
+            let mut pmd = PmdNo(rng.below(3));
+            while pmd.0 < 400 {
+                assert_eq!(gaps.at(pmd), survey.between(pmd), "{pmd:?}");
+                pmd.0 += rng.below(40) * rng.below(2) + 1;
+            }
         }
     }
 

@@ -89,9 +89,9 @@ const RECHECK_BACKOFF: u8 = 3;
 /// From the last check of a huge range to the next one because of a few pages, at least: 16 s, and 32 s if they were accessed as expected.
 const MIN_RECHECK: Ns = FIRST_BACKOFF << RECHECK_BACKOFF;
 const MIN_WEAK_RECHECK: Ns = 2 * MIN_RECHECK;
-/// The shortest time between two reads of a huge range without cleared pages: one that khugepaged or a worker collapses is found and checked again
-/// within 5 s.
-const UNCLEARED_READ: Ns = 4_000_000_000;
+/// How often a huge range without cleared pages is read at most. The first such read comes half to one and a half times so long after its check, so
+/// one that khugepaged collapses is found and checked again within 5 s.
+const UNCLEARED_READ: Ns = 2_500_000_000;
 /// When a huge range whose pages a clear did not reach is tried again.
 pub(crate) const STUCK_RETRY: Ns = 60_000_000_000;
 /// Doublings of `FIRST_BACKOFF` at most: about four minutes.
@@ -275,6 +275,7 @@ impl Target {
             let in_survey = self.surveyed.binary_search_by_key(&pmd, |(pmd, _)| *pmd);
             return self.insert(pmd, bits, in_survey.map_or(Rank::Rest, |index| self.surveyed[index].1));
         };
+        let had_cleared = entry.heat.has_cleared();
         let Some(found) = entry.heat.read(now, bits) else {
             // Collapsed, split or unmapped since: what was known of the old shape does not hold for the new one.
             let behind = entry.heat.behind(now, bits);
@@ -290,7 +291,8 @@ impl Target {
             self.check_around_cooled(now, pmd);
         }
         self.plan_after_read(now, pmd, found);
-        if self.unchecked > 0 {
+        // One without cleared pages has shown all that it can.
+        if self.unchecked > 0 && had_cleared {
             self.note_first_check(now, pmd);
         }
     }
@@ -419,8 +421,11 @@ impl Target {
             let may_change = t.rank().is_none() && !t.is(Flags::UNCLEARABLE | Flags::STUCK);
             entry.heat.pack();
             if may_change && !matches!(entry.heat, PmdHeat::Huge(_)) {
+                let planned = t.next_read();
                 t.plan_read(scan_turn(self.seed, pmd, now, scan_period.max(UNCLEARED_READ)));
-                self.reads.push(t.next_read(), pmd);
+                if t.next_read() != planned {
+                    self.reads.push(t.next_read(), pmd);
+                }
             } else {
                 t.plan_read(0);
             }
@@ -810,7 +815,7 @@ mod tests {
                 target.read(now, PmdNo(1), all);
             }
         }
-        assert!(reads[0] <= 7 * S && reads.windows(2).all(|two| two[1] - two[0] == 4 * S), "{reads:?}");
+        assert!(reads[0] <= 5 * S && reads.windows(2).all(|two| two[1] - two[0] == 25 * S / 10), "{reads:?}");
         // Collapsed, and checked: the bit of the huge page is set again at once.
         target.read(13 * S, PmdNo(1), PmdBits::Huge { young: true });
         assert_eq!(target.due_clears(13 * S, ALL), [PmdNo(1)]);

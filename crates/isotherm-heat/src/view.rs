@@ -176,7 +176,7 @@ mod tests {
         for seed in 0..40 {
             let mut rng = Rng::new(seed);
             let (target, now) = checked(&mut rng);
-            let cut = PageNo(512 * 11 + rng.below(512)).addr();
+            let cut = PageNo(512 * 12 + rng.below(512)).addr();
             let ends = [PmdNo(0).addr(), cut, PmdNo(25).addr(), PmdNo(PMDS).addr()];
             let mapping = |ends: &[_]| Mapping {
                 range: AddrRange::new(ends[0], ends[1]),
@@ -196,16 +196,14 @@ mod tests {
             assert_eq!(found.regions.len(), expected.regions.len(), "seed {seed}");
             for (found, expected) in found.regions.iter().zip(&expected.regions) {
                 // Sums of the same numbers in another order.
-                assert!(
-                    found.rate_hz / expected.rate_hz.max(1e-9) < 1.0001
-                        && found.idle_ns.abs_diff(expected.idle_ns) < 1000
-                );
+                assert!((found.rate_hz - expected.rate_hz).abs() <= 1e-4 * expected.rate_hz, "seed {seed}");
+                assert!(found.idle_ns.abs_diff(expected.idle_ns) < 1000, "seed {seed}");
                 let same = Region { rate_hz: expected.rate_hz, idle_ns: expected.idle_ns, ..*found };
                 assert_eq!(same, *expected, "seed {seed}");
             }
             gathered += Counting::of(&target, now);
         }
-        assert!(gathered > 40, "{gathered} huge ranges were summed up by kinds");
+        assert!(gathered > 10, "{gathered} huge ranges were summed up by kinds");
     }
 
     /// Counts huge ranges whose pages are shown by kind.

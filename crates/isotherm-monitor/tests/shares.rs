@@ -80,7 +80,8 @@ fn memory_that_surprises_all_the_time_keeps_nothing_else_waiting() {
     let (new, surprises) = (HOT..HOT + 1024, scene.clears(FIRST..SURPRISING));
     let unchecked = new.clone().filter(|pmd| scene.done(1, *pmd).clears == 0).count();
     let hot = scene.clears(SURPRISING..HOT) - hot_before;
-    let oldest = (FIRST..HOT + 1024).map(|pmd| scene.done(1, pmd).longest_unread).max().unwrap();
+    let unread = |done: Done| done.longest_unread.max(60 * S - done.read);
+    let oldest = (FIRST..HOT + 1024).map(|pmd| unread(scene.done(1, pmd))).max().unwrap();
     let cpu_pct = scene.cpu_pct();
     println!(
         "{surprises} checks of surprises, {hot} of hot ranges, {unchecked} of 1,024 unchecked, read after {oldest} ns, {cpu_pct:.3}%"

@@ -55,7 +55,8 @@ impl Target {
     pub(super) fn read_around(&mut self, now: Ns, pmd: PmdNo) {
         // What is about to be read is not worth a pass.
         let soon = now + self.scan_period_ns / 16;
-        let is_late = |(_, entry): &(PmdNo, &Entry)| entry.timing.next_read() > soon;
+        // Nor is what has nothing cleared: it was found accessed already.
+        let is_late = |(_, entry): &(PmdNo, &Entry)| entry.timing.next_read() > soon && entry.heat.has_cleared();
         let late = self.pmds.range(around(pmd)).filter(is_late).map(|(pmd, _)| pmd);
         let late: Vec<PmdNo> = late.take(self.ahead.left()).collect();
         for pmd in late {

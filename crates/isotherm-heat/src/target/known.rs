@@ -73,7 +73,7 @@ impl Target {
         for (pmd, entry) in self.pmds.range(pmds) {
             if self.unchecked > 0 && pmd >= until {
                 let Between { like, until: end } = gaps.at(pmd);
-                (until, assumed) = (end, like.and_then(|like| self.most_of(like, now, &mut runs)));
+                (until, assumed) = (end, like.and_then(|like| self.middle_of(like, now, &mut runs)));
             }
             runs.clear();
             let is_gathered = to.may_gather(pmd) && entry.heat.gathered(now, &mut runs);
@@ -96,13 +96,22 @@ impl Target {
         }
     }
 
-    /// What is known at `now` of most measured pages of a huge range. Uses `runs` for its runs.
-    fn most_of(&self, pmd: PmdNo, now: Ns, runs: &mut Vec<Run>) -> Option<Run> {
+    /// What is known at `now` of the measured page of a huge range in the middle between hot and cold. Uses `runs` for its runs.
+    fn middle_of(&self, pmd: PmdNo, now: Ns, runs: &mut Vec<Run>) -> Option<Run> {
         runs.clear();
         let heat = &self.pmds.get(pmd)?.heat;
         if !heat.gathered(now, runs) {
             heat.runs(now, runs);
         }
-        runs.iter().filter(|run| run.interval.is_measured()).max_by_key(|run| run.pages).copied()
+        runs.retain(|run| run.interval.is_measured());
+        runs.sort_unstable_by_key(|run| run.interval);
+        let half = runs.iter().map(|run| u32::from(run.pages)).sum::<u32>() / 2;
+        let mut before = 0;
+        runs.iter()
+            .find(|run| {
+                before += u32::from(run.pages);
+                before > half
+            })
+            .copied()
     }
 }

@@ -1,7 +1,7 @@
 //! Memory that was freed and that no read comes to soon.
 //!
-//! A huge range whose pages were all accessed since their clear is not read again before its next clear, up to four minutes later. What the
-//! target frees of it in the meantime stays in the picture, as hot as it was. So when RSS has fallen, these ranges are read, some at each
+//! A huge range whose pages were all accessed since their clear is read again after a few seconds, or where reads are dear after a minute or two. What
+//! the target frees of it in the meantime stays in the picture, as hot as it was. So when RSS has fallen, these ranges are read, some at each
 //! listing, a GiB of them. Of a target of hundreds of GiB that is hot all over, its next check may come first. Memory that is freed while as
 //! much is allocated elsewhere does not show in RSS. RSS costs one small file, where a sum over all ranges would cost as much as the listing.
 

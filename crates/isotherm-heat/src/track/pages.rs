@@ -164,7 +164,12 @@ impl Tracker for PageTracker {
 
     fn read_due(&mut self, turn: &mut Turn<'_>) -> SourceResult<()> {
         let due = self.target.due_reads(turn.now);
-        self.read(&due, turn).map(drop)
+        let target = &mut self.target;
+        let read = turn.read(&due, &mut |at, pmd, bits| match bits {
+            Some(bits) => target.read_due(at, pmd, bits),
+            None => target.postpone(at, pmd),
+        });
+        read.map(drop)
     }
 
     fn read_now(&mut self, pmds: &[PmdNo], turn: &mut Turn<'_>) -> SourceResult<Vec<PmdNo>> {

@@ -190,7 +190,9 @@ fn memory_that_was_freed_while_hot_is_found_by_the_fall_of_rss() {
     let mut source = Partial::new();
     let mut tracker = four_cleared_pages(&mut source);
     source.step(S + 10 * MS, |turn| tracker.read_due(turn)).0.unwrap();
-    assert_eq!((source.asked(), tracker.next_read()), (pmds(0..4), Some(4 * S)), "hot: read soon for what has changed");
+    assert_eq!(source.asked(), pmds(0..4));
+    let next = tracker.next_read();
+    assert!(next > Some(2 * S) && next < Some(5 * S), "hot: read soon for what has changed, and not before {next:?}");
     source.freed = pmds(1..3);
     // Reclaim has cleared the bits of the others, which says nothing of another monitor.
     source.young = Mask::NONE;
