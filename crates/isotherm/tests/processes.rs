@@ -152,7 +152,7 @@ fn a_demo_that_is_interrupted_ends_its_workload_and_leaves_no_file() {
     need!(sees_pages(), "the page-table source");
     let stage = Stage::new();
     std::fs::create_dir(stage.path("tmp")).unwrap();
-    let (known, busy) = ("demo --size 16MiB".to_owned(), busy_demo());
+    let (known, busy) = ("demo --size 16MiB --unwatched 500ms".to_owned(), busy_demo());
     for (command, signal) in [(&known, "INT"), (&busy, "INT"), (&busy, "KILL")] {
         let mut demo = stage.start_shell(&format!("export TMPDIR=$PWD/tmp; exec $isotherm {command} -d 600s"));
         demo.until_it_says("accessed bits page by page");

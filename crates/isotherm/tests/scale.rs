@@ -2,6 +2,7 @@
 
 mod support;
 
+use isotherm_sys::proc::Proc;
 use serde_json::Value;
 use std::fs;
 use std::time::Duration;
@@ -28,6 +29,33 @@ fn a_cgroup_of_one_percent_of_two_tebibytes_is_resolved() {
     let resident = small["resident_bytes"].as_u64().unwrap();
     assert!(resident.abs_diff(20 * GIB) < GIB / 4, "{resident}");
     assert_eq!(report["run"]["source"], "model");
+}
+
+/// A process of which a tenth is hot, in spans and scattered among what is idle; sampled, and whole with a budget that checks all of it.
+#[test]
+#[cfg_attr(not(feature = "model"), ignore = "needs the feature `model`")]
+fn a_tebibyte_is_watched_in_less_than_200_mib() {
+    let stage = Stage::new();
+    fs::write(
+        stage.path("host.toml"),
+        "memory = \"1100 GiB\"\n[[process]]\npid = 7\ncomm = \"db\"\narea = [\n\
+         { size = \"900 GiB\", heat = \"never\" },\n{ size = \"90 GiB\", heat = { every = \"50ms\" } },\n\
+         { size = \"34 GiB\", heat = { scattered = { share = 0.3, hot = { every = \"100ms\" }, rest = \"never\" } } },\n]\n",
+    )
+    .unwrap();
+    for mode in ["--mode sampled", "--mode whole --max-cpu 1000 --max-slowdown 1000"] {
+        let mut record =
+            stage.start_isotherm(&format!("record --model host.toml {mode} -d 1m --overwrite -o rec --seed 1"));
+        let (pid, mut most) = (record.pid(), 0);
+        let has_ended = until(Duration::from_secs(300), || {
+            most = most.max(Proc::default().status(pid).ok().and_then(|status| status.rss).map_or(0, |rss| rss.0));
+            record.has_ended()
+        });
+        assert!(has_ended, "{mode}");
+        record.end().ended(0);
+        println!("{mode}: {} MiB", most / MIB);
+        assert!(most > MIB && most < 200 * MIB, "{mode}: {} MiB", most / MIB);
+    }
 }
 
 #[test]

@@ -34,6 +34,14 @@ pub fn heat_color(heat: f64) -> Rgb {
 }
 
 impl Rgb {
+    /// Half of the way to grey: it is not known for certain.
+    #[must_use]
+    pub fn paler(self) -> Rgb {
+        let half = |of: u8, grey: u8| of.midpoint(grey);
+        let grey = UNMEASURED_COLOR;
+        Rgb(half(self.0, grey.0), half(self.1, grey.1), half(self.2, grey.2))
+    }
+
     /// The nearest colour of the 6x6x6 cube of 256-colour terminals.
     pub fn ansi256(self) -> u8 {
         const LEVELS: [u8; 6] = [0, 95, 135, 175, 215, 255];

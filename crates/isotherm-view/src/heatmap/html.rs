@@ -3,13 +3,13 @@
 //!
 //! `page.html` is the page with its script, and the data are inserted here. A map is stored once for each scale,
 //! as runs of equal cells along time, in base64 of (length, step) pairs: 600 snapshots of a target take about 100 kB a
-//! scale. Addresses are strings, because JavaScript numbers cannot hold 64 bits.
+//! scale. Cells that are estimated are listed likewise. Addresses are strings, because JavaScript numbers cannot hold 64 bits.
 //!
 //! Names in the data come from the monitored processes. JSON within a script element ends at `</script`, even inside
 //! quotes, so every `<` is written as an escape. The page displays names as text only, and its policy forbids requests.
 
 use super::color::Rgb;
-use super::model::{Arrangement, Axis, HeatMap, Row, Select, targets_by_size};
+use super::model::{Arrangement, Axis, Cell, HeatMap, Row, Select, targets_by_size};
 use super::scale::{Scale, Step};
 use crate::human;
 use crate::tables::Caveats;
@@ -49,14 +49,17 @@ struct Page {
     left_out: usize,
     /// What the picture does not show, one sentence each.
     caveats: Vec<String>,
+    /// How it shows what is estimated.
+    note: &'static str,
 }
 
 #[derive(Serialize)]
 struct ScaleOfPage {
     name: &'static str,
     title: String,
-    /// Colours and words, by step.
+    /// Colours, those of what is estimated, and words, by step.
     colors: Vec<String>,
+    paler: Vec<String>,
     words: Vec<String>,
     /// Steps and labels.
     legend: Vec<(u8, String)>,
@@ -75,6 +78,8 @@ struct Map {
     rows: Vec<(String, String, usize, bool)>,
     /// Runs of cells, row by row, for each scale.
     runs: Vec<String>,
+    /// The same of 1 where the heat is estimated; nothing if it is nowhere.
+    estimated: String,
 }
 
 /// Writes the page.
@@ -107,6 +112,7 @@ impl Page {
             maps: maps.filter(|m| !m.is_empty()).map(|m| Map::of(&m)).collect(),
             left_out,
             caveats: Caveats::of(snapshots).lines(),
+            note: Scale::note_of_estimates(false),
         }
     }
 }
@@ -122,6 +128,7 @@ impl ScaleOfPage {
             name: scale.name(),
             title: scale.title(),
             colors: steps().map(|step| scale.color_of(step).map(css).unwrap_or_default()).collect(),
+            paler: steps().map(|step| scale.color_of(step).map(|of| css(of.paler())).unwrap_or_default()).collect(),
             words: steps().map(|step| scale.words(step)).collect(),
             legend: scale.legend(7).into_iter().map(|tick| (tick.step.0, tick.label)).collect(),
         }
@@ -153,18 +160,26 @@ impl Map {
             strip,
             names,
             rows,
-            runs: Scale::ALL.map(|scale| base64(&runs(map, scale))).to_vec(),
+            runs: Scale::ALL.map(|scale| base64(&runs(cells(map).map(|cell| scale.step(cell).0)))).to_vec(),
+            estimated: match map.has_estimates() {
+                true => base64(&runs(cells(map).map(|cell| u8::from(cell.is_estimated())))),
+                false => String::new(),
+            },
         }
     }
 }
 
-/// All cells as (length, step) pairs.
-fn runs(map: &HeatMap, scale: Scale) -> Vec<u8> {
+fn cells(map: &HeatMap) -> impl Iterator<Item = Cell> {
+    (0..map.rows.len()).flat_map(|row| map.cells(row)).copied()
+}
+
+/// Numbers as (length, number) pairs.
+fn runs(numbers: impl Iterator<Item = u8>) -> Vec<u8> {
     let mut runs: Vec<u8> = Vec::new();
-    for Step(step) in (0..map.rows.len()).flat_map(|row| map.cells(row)).map(|cell| scale.step(*cell)) {
+    for number in numbers {
         match runs.as_chunks_mut::<2>().0.last_mut() {
-            Some([length, same]) if *same == step && *length < u8::MAX => *length += 1,
-            _ => runs.extend([1, step]),
+            Some([length, same]) if *same == number && *length < u8::MAX => *length += 1,
+            _ => runs.extend([1, number]),
         }
     }
     runs
@@ -188,6 +203,7 @@ fn base64(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
     use crate::sample::{MIB, MS, large, mapping, region, series, snapshot, target};
+    use isotherm_heat::Region;
 
     fn html(snapshots: &[Snapshot]) -> String {
         let mut out = Vec::new();
@@ -246,8 +262,19 @@ mod tests {
             &[snapshot(1, vec![target(1, "t", "", vec![], vec![region(0, MIB, MS)])])],
             &Select { columns: 300, rows: 1, ..Select::default() },
         );
-        assert_eq!(runs(&map, Scale::Interval), [255, 2, 45, 2]);
-        assert_eq!(runs(&map, Scale::Share), [255, 255, 45, 255], "all hot");
+        let steps = |scale: Scale| runs(cells(&map).map(|cell| scale.step(cell).0));
+        assert_eq!(steps(Scale::Interval), [255, 2, 45, 2]);
+        assert_eq!(steps(Scale::Share), [255, 255, 45, 255], "all hot");
+    }
+
+    #[test]
+    fn estimated_cells_are_listed_where_there_are_some() {
+        let estimated = Region { estimated_pages: 256, ..region(0, MIB, MS) };
+        let regions = vec![estimated, region(MIB, 3 * MIB, MS)];
+        let page = data(&html(&[snapshot(1, vec![target(1, "t", "", vec![], regions)])]));
+        let listed = page["maps"][0]["estimated"].as_str().unwrap();
+        assert!(listed.starts_with(&base64(&[255, 1])[..2]), "{listed}");
+        assert_eq!(data(&html(&series(4)))["maps"][0]["estimated"], "");
     }
 
     #[test]

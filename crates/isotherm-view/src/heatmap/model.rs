@@ -14,6 +14,9 @@
 //! regions for all that is unlike, one hot page may lie in a region of hundreds of MiB. A cell does not show the fraction
 //! of a page that would then be its own, unless that is a share to be seen ([`MIN_SHARE`]).
 //!
+//! Memory whose heat is estimated from checked memory around it counts as measured. A cell of which more than half is estimated says so, and is
+//! drawn paler.
+//!
 //! In the mean interval, memory that was never seen accessed is idle from the start, not ever colder while it is idle.
 
 use super::axis::{self, AxisRow};
@@ -106,6 +109,13 @@ pub enum Cell {
     Measured(CellHeat),
 }
 
+impl Cell {
+    /// Whether its heat is estimated for the most part.
+    pub fn is_estimated(&self) -> bool {
+        matches!(self, Cell::Measured(heat) if heat.is_estimated)
+    }
+}
+
 /// The heat of the measured pages of a cell. Those whose heat is estimated from checked memory around them are among
 /// them.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -117,6 +127,8 @@ pub struct CellHeat {
     /// Their mean time since an access was found, on the log scale. Where none was found, it is the time since they are
     /// watched. They are idle for at least so long; nothing is extrapolated.
     pub idle: Interval,
+    /// The heat of more than half of them is estimated.
+    pub is_estimated: bool,
 }
 
 /// A grid of heat.
@@ -141,6 +153,8 @@ struct Sum {
     /// Pages.
     measured: f64,
     unmeasured: f64,
+    /// Of the measured ones.
+    estimated: f64,
     hot: f64,
     /// Steps of the interval scale, times pages. The scale is logarithmic, so their mean is a geometric mean.
     steps: f64,
@@ -199,6 +213,11 @@ impl HeatMap {
     /// If there is no such row.
     pub fn cells(&self, row: usize) -> &[Cell] {
         &self.cells[row * self.columns..(row + 1) * self.columns]
+    }
+
+    /// Whether any cell is estimated.
+    pub(crate) fn has_estimates(&self) -> bool {
+        self.cells.iter().any(|cell| cell.is_estimated())
     }
 
     /// Whether there is nothing to draw.
@@ -315,6 +334,7 @@ impl Sum {
         Sum {
             measured,
             unmeasured: (region.resident_pages - pages) as f64,
+            estimated: region.estimated_pages.min(pages) as f64,
             hot: region.hot().min(pages) as f64,
             steps: f64::from(step) * measured,
             idle_steps: f64::from(Interval::from_ns(region.idle_ns).step().unwrap_or(0)) * measured,
@@ -324,6 +344,7 @@ impl Sum {
     fn add_part(&mut self, other: &Sum, part: f64) {
         self.measured += other.measured * part;
         self.unmeasured += other.unmeasured * part;
+        self.estimated += other.estimated * part;
         self.hot += other.hot * part;
         self.steps += other.steps * part;
         self.idle_steps += other.idle_steps * part;
@@ -335,6 +356,7 @@ impl Sum {
                 hot_share: (self.hot / self.measured).clamp(0.0, 1.0),
                 interval: Interval::nearest_step(self.steps / self.measured),
                 idle: Interval::nearest_step(self.idle_steps / self.measured),
+                is_estimated: self.estimated * 2.0 > self.measured,
             })
         } else if self.unmeasured > 0.0 {
             Cell::Unmeasured
@@ -580,6 +602,7 @@ mod tests {
             hot_share: mean(&|p| f64::from(u8::from(p.0))),
             interval: Interval::nearest_step(mean(&|p| f64::from(p.1))),
             idle: Interval::nearest_step(mean(&|p| f64::from(p.2))),
+            is_estimated: false,
         })
     }
 

@@ -135,11 +135,16 @@ fn draw_times(canvas: &mut Canvas, map: &HeatMap, options: &PngOptions) {
     }
 }
 
+/// What the colours show.
+fn title_of(map: &HeatMap, scale: Scale) -> String {
+    scale.title() + if map.has_estimates() { Scale::note_of_estimates(false) } else { "" }
+}
+
 fn draw_legend(canvas: &mut Canvas, map: &HeatMap, options: &PngOptions) {
     let scale = options.scale;
     let (left, y) = options.cell_origin(0, map.rows.len());
     let y = y + 2 * LINE;
-    canvas.text(left, y, &scale.title(), TEXT);
+    canvas.text(left, y, &title_of(map, scale), TEXT);
     let y = y + LINE + LINE / 2;
     let (bar, label) = ((y, LINE / 2), y + LINE / 2 + 6);
     for pixel in 0..LEGEND_WIDTH {
@@ -174,7 +179,7 @@ impl Canvas {
         let rows = map.rows.len().checked_mul(options.cell_height).ok_or_else(too_large)?;
         let (left, top) = options.cell_origin(0, 0);
         let right = (NAME_LETTERS + 2) * LETTER + MARGIN;
-        let legend = (LEGEND_WIDTH + 24 * LETTER).max(options.scale.title().len() * LETTER);
+        let legend = (LEGEND_WIDTH + 24 * LETTER).max(title_of(map, options.scale).len() * LETTER);
         let width = columns.max(legend.saturating_sub(right)).saturating_add(left + right);
         let height = rows.saturating_add(top + 5 * LINE + LINE / 2 + MARGIN);
         let pixels = width.checked_mul(height).filter(|n| *n <= MAX_PIXELS).ok_or_else(too_large)?;

@@ -96,14 +96,25 @@ impl Scale {
         }
     }
 
-    /// The colour of a cell; `None` if nothing is mapped there.
+    /// The colour of a cell; `None` if nothing is mapped there. It is paler where the heat is estimated.
     pub fn color(self, cell: Cell) -> Option<Rgb> {
-        self.color_of(self.step(cell))
+        let color = self.color_of(self.step(cell))?;
+        Some(if cell.is_estimated() { color.paler() } else { color })
     }
 
-    /// 9 for the hottest; `?` for unmeasured, a space where nothing is mapped. `.` stands for a cell without hot memory.
+    /// 9 for the hottest; `?` for unmeasured, a space where nothing is mapped. `.` stands for a cell without hot memory. What is estimated has
+    /// `~` for that, and the letters from a (as 0) to j (as 9).
     pub fn digit(self, cell: Cell) -> char {
-        self.digit_of(self.step(cell))
+        match self.digit_of(self.step(cell)) {
+            '.' if cell.is_estimated() => '~',
+            digit @ '0'..='9' if cell.is_estimated() => char::from(digit as u8 - b'0' + b'a'),
+            digit => digit,
+        }
+    }
+
+    /// How a picture shows which cells are estimated, as the end of its title.
+    pub(crate) fn note_of_estimates(in_digits: bool) -> &'static str {
+        if in_digits { "; ~ and a to j where it is estimated" } else { "; paler where it is estimated" }
     }
 
     /// The step of a cell's figure.
@@ -111,7 +122,7 @@ impl Scale {
         match cell {
             Cell::Absent => Step::ABSENT,
             Cell::Unmeasured => Step::UNMEASURED,
-            Cell::Measured(CellHeat { hot_share, interval, idle }) => match self {
+            Cell::Measured(CellHeat { hot_share, interval, idle, .. }) => match self {
                 Scale::Share => share_step(hot_share),
                 Scale::Interval => Step(interval.code()),
                 Scale::Idle => Step(idle.code()),
@@ -261,11 +272,21 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     fn share(hot_share: f64) -> Cell {
-        Cell::Measured(CellHeat { hot_share, interval: Interval::LONGEST, idle: Interval::LONGEST })
+        Cell::Measured(CellHeat {
+            hot_share,
+            interval: Interval::LONGEST,
+            idle: Interval::LONGEST,
+            is_estimated: false,
+        })
     }
 
     fn time(ns: u64) -> Cell {
-        Cell::Measured(CellHeat { hot_share: 0.0, interval: Interval::from_ns(ns), idle: Interval::from_ns(ns) })
+        Cell::Measured(CellHeat {
+            hot_share: 0.0,
+            interval: Interval::from_ns(ns),
+            idle: Interval::from_ns(ns),
+            is_estimated: false,
+        })
     }
 
     #[test]
@@ -276,6 +297,22 @@ mod tests {
         assert!(none + 15.0 < page && page + 10.0 < little && little + 30.0 < tenth && tenth + 30.0 < all);
         assert_eq!(Scale::Share.color(share(0.0)), Some(heat_color(0.0)));
         assert_eq!(Scale::Share.color(share(1.0)), Some(heat_color(1.0)));
+    }
+
+    #[test]
+    fn what_is_estimated_is_drawn_paler_and_as_a_letter() {
+        let estimated = |hot_share| match share(hot_share) {
+            Cell::Measured(heat) => Cell::Measured(CellHeat { is_estimated: true, ..heat }),
+            other => other,
+        };
+        let digits: String = [0.0, 0.001, 0.01, 1.0].iter().map(|s| Scale::Share.digit(estimated(*s))).collect();
+        assert_eq!(digits, "~bej");
+        let colors = |cell| Scale::Share.color(cell).unwrap();
+        assert_eq!(colors(estimated(1.0)), heat_color(1.0).paler());
+        // Hot and cold are told apart, and neither is taken for unmeasured.
+        let [none, all] = [0.0, 1.0].map(|share| colors(estimated(share)).lightness());
+        let grey = UNMEASURED_COLOR.lightness();
+        assert!(none + 25.0 < grey && grey + 60.0 < all && all + 60.0 < heat_color(1.0).lightness());
     }
 
     #[test]

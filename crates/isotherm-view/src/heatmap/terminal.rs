@@ -95,7 +95,8 @@ pub fn write_terminal(map: &HeatMap, out: &mut dyn Write, style: &TerminalStyle)
     }
     put(out, &time_line(map, style.text.width))?;
     writeln!(out, "{}", legend(style))?;
-    put(out, &style.scale.title())
+    let note = if map.has_estimates() { Scale::note_of_estimates(style.in_digits()) } else { "" };
+    put(out, &format!("{}{note}", style.scale.title()))
 }
 
 fn title_line(map: &HeatMap) -> String {
@@ -235,6 +236,7 @@ mod tests {
     use super::super::model::{Arrangement, Select};
     use super::*;
     use crate::sample::{MIB, MS, SECOND, mapping, region, series, snapshot, target};
+    use isotherm_heat::Region;
 
     fn style(width: usize, color: ColorMode) -> TerminalStyle {
         TerminalStyle { text: TextStyle { width, ascii: color == ColorMode::None }, color, scale: Scale::default() }
@@ -275,6 +277,22 @@ mod tests {
         let text = draw(&map, &style);
         assert!(text.contains("             0 999 [heap]\n        100000 000\n        200000 ???\n"), "{text}");
         assert!(text.contains(" 10000000000 555 evil") && text.contains("9 8 ms ? unmeasured\nmean access"), "{text}");
+    }
+
+    #[test]
+    fn the_title_says_how_estimates_are_drawn() {
+        let regions = vec![
+            Region { estimated_pages: 200, ..region(0, MIB, 8 * MS) },
+            Region { estimated_pages: 100, ..region(MIB, MIB, 8 * MS) },
+        ];
+        let map = HeatMap::build(
+            &[snapshot(1, vec![target(1, "t", "", vec![], regions)])],
+            &Select { columns: 3, rows: 2, arrangement: Arrangement::Time, ..Select::default() },
+        );
+        let text = draw(&map, &style(100, ColorMode::None));
+        assert!(text.contains(" 0 jjj (anon)\n") && text.contains(" 100000 999\n"), "{text}");
+        assert!(text.ends_with("every 1 s; ~ and a to j where it is estimated\n"), "{text}");
+        assert!(draw(&map, &style(100, ColorMode::True)).ends_with("every 1 s; paler where it is estimated\n"));
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub struct HistogramGroup {
     pub resident_bytes: Bytes,
     /// Part of it without a known interval.
     pub unmeasured_bytes: Bytes,
+    /// Part of it that was not checked yet, and counts as checked memory around it.
+    pub estimated_bytes: Bytes,
     /// Whether pages that several targets map are counted for each of them, or may be.
     pub approximate: bool,
     /// Memory by access interval.
@@ -93,8 +95,9 @@ impl HistogramGroup {
     fn of<'a>(pid: Option<u32>, comm: &str, targets: impl IntoIterator<Item = &'a TargetHeat>) -> HistogramGroup {
         let (mut temperature, mut idle) = (Histogram::default(), Histogram::default());
         let (mut by_estimate, mut is_estimated) = (Histogram::default(), false);
-        let mut is_shared = false;
+        let (mut is_shared, mut unchecked) = (false, 0_u64);
         for target in targets {
+            unchecked = unchecked.saturating_add(target.estimated().0);
             is_shared |= may_be_shared(target);
             temperature.merge(&target.temperature);
             idle.merge(&target.idle);
@@ -106,6 +109,7 @@ impl HistogramGroup {
             comm: comm.to_owned(),
             resident_bytes: Bytes::of_pages(temperature.resident()),
             unmeasured_bytes: Bytes::of_pages(temperature.at(Interval::UNMEASURED)),
+            estimated_bytes: Bytes(unchecked),
             // Of one process it is what that has mapped.
             approximate: pid.is_none() && is_shared,
             temperature: octaves(&temperature, is_estimated.then_some(&by_estimate)),
@@ -116,7 +120,10 @@ impl HistogramGroup {
     fn write_text(&self, out: &mut dyn Write, style: TextStyle) -> io::Result<()> {
         let name = title(self.pid, &self.comm, false);
         let mark = if self.approximate { "~" } else { "" };
-        let line = format!("{name}: resident {mark}{}, unmeasured {}", self.resident_bytes, self.unmeasured_bytes);
+        let mut line = format!("{name}: resident {mark}{}, unmeasured {}", self.resident_bytes, self.unmeasured_bytes);
+        if self.estimated_bytes.0 > 0 {
+            line += &format!(", {mark}{} not checked yet and estimated from memory around it", self.estimated_bytes);
+        }
         write_wrapped(out, &line, style)?;
         self.table("INTERVAL", &self.temperature).write(out, style)?;
         self.table("IDLE FOR", &self.idle).write(out, style)
@@ -172,6 +179,20 @@ fn by_octave(histogram: &Histogram) -> [u64; OCTAVES] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::{MIB, MS, region, snapshot, target};
+    use isotherm_heat::Region;
+
+    #[test]
+    fn what_was_not_checked_is_named() {
+        let unchecked = Region { estimated_pages: 512, ..region(0, 8 * MIB, MS) };
+        let shot = snapshot(1, vec![target(1, "t", "", vec![], vec![unchecked])]);
+        let report = HistogramReport::build(&shot, &HistogramOptions::default());
+        let mut text = Vec::new();
+        report.write_text(&mut text, TextStyle::default()).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains("unmeasured 0 B, 2.0 MiB not checked yet and"), "{text}");
+        assert_eq!(report.groups[0].estimated_bytes, Bytes(2 * MIB));
+    }
 
     #[test]
     fn octaves_run_from_the_first_used_to_the_last() {

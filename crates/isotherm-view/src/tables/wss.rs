@@ -6,7 +6,8 @@
 //!
 //! The size follows from the observations of all pages ([`TargetHeat::working_set`]); JSON has beside it what is counted page by page.
 //!
-//! Memory that is not measured yet is in no working set, and any of it may belong there. So it is shown, as long as there is any.
+//! Memory that is not measured yet is in no working set, and any of it may belong there. So it is shown, as long as there is any. Memory that was not
+//! checked yet and is estimated from memory around it counts, and is shown beside the size as well.
 //!
 //! A huge page counts as a whole, because it has one accessed bit. Where its small pages were known before, a second figure counts
 //! them as they were: the working set lies between the two.
@@ -56,6 +57,8 @@ pub struct WssPoint {
     pub by_estimate_bytes: Option<Bytes>,
     /// Resident memory whose heat was not known at that time, without what cannot be measured here. It is not in the size.
     pub unmeasured_bytes: Bytes,
+    /// Resident memory that was not checked yet, and counts as checked memory around it.
+    pub estimated_bytes: Bytes,
 }
 
 /// The working set that a share of the snapshots does not exceed.
@@ -168,7 +171,9 @@ struct Size {
     counted: u64,
     by_estimate: u64,
     unmeasured: u64,
-    /// Whether any of it is estimated.
+    /// Estimated from memory around it.
+    unchecked: u64,
+    /// Whether any of it is estimated as it was before huge pages.
     is_estimated: bool,
 }
 
@@ -180,6 +185,7 @@ impl Size {
             by_estimate: target.working_set_by_estimate(interval_ns),
             // What cannot be measured at all does not become less.
             unmeasured: target.temperature.at(Interval::UNMEASURED).saturating_sub(target.unclearable_pages),
+            unchecked: target.estimated().pages(),
             is_estimated: target.behind_huge.is_some(),
         }
     }
@@ -189,6 +195,7 @@ impl Size {
         self.counted = self.counted.saturating_add(other.counted);
         self.by_estimate = self.by_estimate.saturating_add(other.by_estimate);
         self.unmeasured = self.unmeasured.saturating_add(other.unmeasured);
+        self.unchecked = self.unchecked.saturating_add(other.unchecked);
         self.is_estimated |= other.is_estimated;
     }
 }
@@ -215,6 +222,7 @@ impl WssSeries {
             counted_bytes: Bytes::of_pages(size.counted),
             by_estimate_bytes,
             unmeasured_bytes: Bytes::of_pages(size.unmeasured),
+            estimated_bytes: Bytes::of_pages(size.unchecked),
         });
     }
 
@@ -259,10 +267,13 @@ impl WssSeries {
         columns.extend(is_estimated.then_some(Column::number("BY ESTIMATE", 0)));
         let is_partial = self.points.iter().any(|p| p.unmeasured_bytes.0 > 0);
         columns.extend(is_partial.then_some(Column::number("UNMEASURED", 1)));
+        let is_unchecked = self.points.iter().any(|p| p.estimated_bytes.0 > 0);
+        columns.extend(is_unchecked.then_some(Column::number("ESTIMATED", 1)));
         let row = |p: &WssPoint| {
             let mut cells = vec![human::clock(p.unix_ns), self.shown(p.bytes)];
             cells.extend(is_estimated.then(|| p.by_estimate_bytes.map_or_else(String::new, |b| self.shown(b))));
             cells.extend(is_partial.then(|| self.shown(p.unmeasured_bytes)));
+            cells.extend(is_unchecked.then(|| self.shown(p.estimated_bytes)));
             (cells, self.share(p.bytes))
         };
         Table::with_bars(&columns, self.points.iter().map(row))
@@ -283,7 +294,7 @@ fn nearest_rank(sorted: &[Bytes], percent: u8) -> Bytes {
 mod tests {
     use super::*;
     use crate::sample::{MIB, MS, SECOND, region, snapshot, target};
-    use isotherm_heat::{Granularity, PagesBehindHuge};
+    use isotherm_heat::{Granularity, PagesBehindHuge, Region};
 
     #[test]
     fn percentiles_are_values_that_were_seen() {
@@ -310,6 +321,20 @@ mod tests {
         let text = String::from_utf8(text).unwrap();
         assert!(text.contains("8.0 MiB to 8.0 MiB; by estimate 1.0 MiB to 1.0 MiB"), "{text}");
         assert_eq!(text.matches("BY ESTIMATE").count(), 2, "not for the process without huge pages: {text}");
+    }
+
+    #[test]
+    fn what_was_not_checked_yet_stands_beside_the_size() {
+        let unchecked = Region { estimated_pages: 512, ..region(0, 8 * MIB, MS) };
+        let checked = target(1, "t", "", vec![], vec![region(0, 8 * MIB, MS)]);
+        let snapshots = [snapshot(1, vec![target(1, "t", "", vec![], vec![unchecked])]), snapshot(2, vec![checked])];
+        let report = WssReport::build(&snapshots, &WssOptions::default());
+        let of: Vec<Bytes> = report.total.points.iter().map(|point| point.estimated_bytes).collect();
+        assert_eq!(of, [Bytes(2 * MIB), Bytes(0)]);
+        let mut text = Vec::new();
+        report.write_text(&mut text, TextStyle::default()).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains("ESTIMATED") && text.contains("8.0 MiB    2.0 MiB"), "{text}");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use super::keys::KEYS;
 use super::state::{TopState, View};
 use crate::heatmap::{
-    Arrangement, Axis, Cell, HeatMap, Line as MapLine, Rgb, Select, UNMEASURED_COLOR, heat_color, lines,
+    Arrangement, Axis, Cell, HeatMap, Line as MapLine, Rgb, Scale, Select, UNMEASURED_COLOR, heat_color, lines,
 };
 use crate::human::{self, Keep, fit};
 use crate::math;
@@ -245,10 +245,11 @@ fn map_to_fit(snapshots: &[Arc<Snapshot>], mut select: Select, height: usize) ->
 }
 
 fn map_title(map: &HeatMap) -> String {
+    let note = if map.has_estimates() { Scale::note_of_estimates(false) } else { "" };
     match map.axis {
-        Axis::Strip { .. } => format!("{} now, by address", map.title()),
+        Axis::Strip { .. } => format!("{} now, by address{note}", map.title()),
         Axis::Time { start_unix_ns, end_unix_ns } => {
-            format!("{} over the last {}", map.title(), human::duration(end_unix_ns - start_unix_ns))
+            format!("{} over the last {}{note}", map.title(), human::duration(end_unix_ns - start_unix_ns))
         }
     }
 }
