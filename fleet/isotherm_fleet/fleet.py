@@ -95,7 +95,7 @@ class Fleet:
         while True:
             try:
                 with Duck(self.store, self.settings.memory, self.settings.threads) as duck:
-                    newest_s = self._newest_s(duck) if until is None or until[-1:] in "smhdw" else 0
+                    newest_s = self._newest_s(duck, skipped) if until is None or until[-1:] in "smhdw" else 0
                     window = parse_window(since, until, newest_s, query.default_window(params or {}))
                     paths = self._views(duck, query, window, service, skipped)
                     values = query.values(params or {}, window.since_s, window.until_s)
@@ -116,7 +116,7 @@ class Fleet:
     def newest_s(self) -> int:
         """The end of the hour of the newest interval in the store, in seconds since 1970."""
         with Duck(self.store, self.settings.memory, self.settings.threads) as duck:
-            return self._newest_s(duck)
+            return self._newest_s(duck, set())
 
     def window(self, since: str | None, until: str | None, default_since: str) -> Window:
         """The window that `since` and `until` mean for this store now."""
@@ -157,7 +157,7 @@ class Fleet:
             every += paths
         return every
 
-    def _newest_s(self, duck: Duck) -> int:
+    def _newest_s(self, duck: Duck, skipped: set[str]) -> int:
         """No later than the end of this hour, and days after tomorrow are left out: one host whose clock is ahead must
         not move the default window of all.
         """
@@ -165,7 +165,7 @@ class Fleet:
         tomorrow = dt.datetime.fromtimestamp(self.settings.now(), dt.timezone.utc).date() + dt.timedelta(days=1)
         dates = [date for date in self.store.dates("hosts") if date <= tomorrow]
         for date in reversed(dates):
-            paths = self.store.counting("hosts", date)
+            paths = [path for path in self.store.counting("hosts", date) if path not in skipped]
             hours = [
                 name.hour for name in map(contract.parse_object, paths) if name is not None and name.hour is not None
             ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from isotherm_fleet import contract, globs, sqlfile
+from isotherm_fleet.duck import Duck
 from isotherm_fleet.fleet import Fleet
 from isotherm_fleet.store import Store
 from isotherm_fleet.window import Window
@@ -67,7 +68,13 @@ def view(spark: Any, store: Store, table: str, paths: list[str], window: Window,
 def ask(
     spark: Any, fleet: Fleet, query: sqlfile.Query, window: Window, service: str | None, params: dict[str, object]
 ) -> Any:
-    """The answer of a query as a data frame, in the order of the query."""
+    """The answer of a query as a data frame, in the order of the query. Objects that are of a newer version or no rollups are refused, by
+    their metadata.
+    """
+    paths = {table: fleet.resolve(table, window) for table in query.tables}
+    with Duck(fleet.store) as duck:
+        for table in query.tables:
+            duck.check(table, paths[table])
     for table in query.tables:
-        view(spark, fleet.store, table, fleet.resolve(table, window), window, service)
+        view(spark, fleet.store, table, paths[table], window, service)
     return spark.sql(query.spark_text, args=query.values(params, window.since_s, window.until_s))

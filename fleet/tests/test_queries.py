@@ -371,6 +371,15 @@ def test_a_damaged_object_is_named_and_can_be_skipped(copied: Path, cut: str) ->
     assert {row["hours"] for row in answer.rows()} == {6 * 26 - 1}
 
 
+def test_a_damaged_object_of_the_newest_hour_of_hosts_can_be_skipped(copied: Path) -> None:
+    path = sorted(copied.glob("v1/hosts/date=*/hour=*/*.parquet"))[-1]
+    path.write_bytes(path.read_bytes()[:-9])
+    warnings: list[str] = []
+    answer = isotherm_fleet.open(str(copied), skip_damaged=True, warn=warnings.append).query("coverage")
+    assert path.name in warnings[0] and len(warnings) == 1
+    assert sorted(row["missing"] + row["absent"] for row in answer.rows()) == [0, 0, 0, 0, 0, 12]
+
+
 def test_a_newer_version_is_refused_by_name(copied: Path) -> None:
     path = some_object(copied, "wss")
     rewritten(path, "wss", "2")

@@ -18,11 +18,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from maker import SERVICES, START, Maker, host_key, host_row, wss_values
+from maker import SERVICES, START, Maker, host_key, host_row, schema, wss_values
 
 import isotherm_fleet
 from isotherm_fleet import contract, sqlfile
 from isotherm_fleet.compact import Compactor, Options
+from isotherm_fleet.errors import FleetError
 from isotherm_fleet.fleet import Fleet
 from isotherm_fleet.store import open_store
 
@@ -89,6 +90,17 @@ def test_a_query_gives_equal_rows(spark: Any, small: Maker, name: str) -> None:
         expected = fleet.ask(query, service=service, params=params)
         found = [row.asDict() for row in engine.ask(spark, fleet, query, expected.window, service, params).collect()]
         assert expected.rows() and found == expected.rows()
+
+
+def test_an_object_of_a_newer_version_is_refused(spark: Any, copied: Path) -> None:
+    import engine
+
+    path = sorted(copied.glob("v1/wss/date=*/hour=*/*.parquet"))[0]
+    rows = pq.read_table(path)
+    pq.write_table(rows.replace_schema_metadata(schema("wss", "2").metadata), path)
+    fleet, query = isotherm_fleet.open(str(copied)), sqlfile.query("wss")
+    with pytest.raises(FleetError, match=f"{path.name}: it has version 2"):
+        engine.ask(spark, fleet, query, fleet.window(None, None, "7d"), None, {})
 
 
 def test_parameters_are_equal_too(spark: Any, small: Maker) -> None:

@@ -143,7 +143,8 @@ impl<R: Roll> Shipper<R> {
             self.notes.push((Priority::Notice, what));
         }
         self.close_where(now, |header, touched_ns| {
-            is_over(header.hour, now.wall_ns) && now.mono_ns.saturating_sub(touched_ns) >= GRACE_NS
+            let grace_is_over = now.mono_ns.saturating_sub(touched_ns) >= GRACE_NS;
+            grace_is_over && is_over(header.hour, now.wall_ns.saturating_sub(GRACE_NS))
         });
     }
 

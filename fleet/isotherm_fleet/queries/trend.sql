@@ -9,7 +9,7 @@ with thin_hosts as (
     select host, time_s, max(covered_ns) as covered_ns
     from hosts
     group by host, time_s
-    having max(covered_ns) < 300000000000
+    having max(covered_ns) < 297000000000
 ),
 samples as (
     select

@@ -10,11 +10,11 @@
 -- to 16 MiB), which keeps the table of steps small however many samples there are. `unlimited` counts instances without a limit. `cannot_leave_bytes` is the most
 -- of an instance of which nothing was in swap: its anonymous memory, or all of it where that is not known.
 with thin_hosts as (
-    -- Most hosts cover most intervals whole: what is joined below is small.
+    -- Most hosts cover most intervals, but for a few milliseconds: what is joined below is small.
     select host, time_s, max(covered_ns) as covered_ns
     from hosts
     group by host, time_s
-    having max(covered_ns) < 300000000000
+    having max(covered_ns) < 297000000000
 ),
 by_age as (
     select

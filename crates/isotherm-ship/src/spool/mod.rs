@@ -29,6 +29,7 @@ pub use counts::Counts;
 pub use names::ObjectId;
 
 use crate::fault;
+use isotherm_rollup::rollup::MAX_BACK_NS;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -158,6 +159,8 @@ pub struct Spool {
     ready: BTreeMap<ObjectId, u64>,
     /// Those of them that are being sent. They are not dropped.
     busy: BTreeSet<ObjectId>,
+    /// The end of the last batch that was kept since it was opened.
+    appended_until_unix_ns: Option<u64>,
     /// Unlocked when closed.
     _lock: File,
 }
@@ -186,6 +189,7 @@ impl Spool {
             logs: BTreeMap::new(),
             ready: BTreeMap::new(),
             busy: BTreeSet::new(),
+            appended_until_unix_ns: None,
             _lock: lock,
         };
         spool.recover()?;
@@ -198,9 +202,14 @@ impl Spool {
         &self.counts
     }
 
-    /// The end of the last batch that was ever kept, nanoseconds since the epoch; 0 if there was none.
+    /// Up to when time is covered: the end of the last batch that was ever kept, nanoseconds since the epoch; 0 if there was none. What lies far
+    /// ahead of the last batch of this run is of a clock that was wrong then. To remember it would make all that follows look covered.
     pub fn covered_until_unix_ns(&self) -> u64 {
-        self.logs.values().map(|log| log.until_unix_ns).fold(self.counts.covered_until_unix_ns, u64::max)
+        let is_of_this_clock = |until: &u64| {
+            self.appended_until_unix_ns.is_none_or(|appended| *until <= appended.saturating_add(MAX_BACK_NS))
+        };
+        let untils = self.logs.values().map(|log| log.until_unix_ns).chain([self.counts.covered_until_unix_ns]);
+        untils.filter(is_of_this_clock).max().unwrap_or(0)
     }
 
     /// Bytes of all that waits.
@@ -256,6 +265,7 @@ impl Spool {
         log.bytes += record.len() as u64;
         log.batches += 1;
         log.until_unix_ns = log.until_unix_ns.max(until_unix_ns);
+        self.appended_until_unix_ns = Some(until_unix_ns);
         Ok(())
     }
 

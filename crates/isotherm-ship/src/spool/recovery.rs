@@ -25,7 +25,9 @@ impl Spool {
             // Its counts are lost, so nobody knows which numbers were used since.
             self.counts.next_sequence = seen.saturating_add(1 << 20);
         }
-        self.write_counts()
+        // The disk may be full. What waits has to be sent then, and the counts are written with the next change.
+        let _ = self.write_counts();
+        Ok(())
     }
 
     /// The object that was counted last may still be there.

@@ -222,6 +222,38 @@ fn what_batches_cover_is_remembered_when_they_are_gone() {
 }
 
 #[test]
+fn what_a_clock_that_was_years_ahead_has_covered_is_forgotten() {
+    const YEARS: u64 = 100_000_000_000_000_000;
+    let dir = scratch();
+    let reopened = || Spool::open(dir.path(), ROOMY).unwrap();
+    let mut spool = reopened();
+    spool.append(&header(9), YEARS, b"x").unwrap();
+    spool.close_hour(0, make).unwrap();
+    spool.append(&header(10), YEARS + 7, b"y").unwrap();
+    assert_eq!(spool.covered_until_unix_ns(), YEARS + 7);
+    spool.append(&header(1), 500, b"z").unwrap();
+    assert_eq!(spool.covered_until_unix_ns(), 500);
+    spool.close_hour(1, make).unwrap();
+    spool.close_hour(2, make).unwrap();
+    drop(spool);
+    assert_eq!(reopened().covered_until_unix_ns(), 500);
+}
+
+#[test]
+fn a_full_disk_keeps_no_spool_from_being_opened() {
+    let dir = scratch();
+    let mut spool = Spool::open(dir.path(), ROOMY).unwrap();
+    spool.append(&header(1), 500, b"x").unwrap();
+    spool.close_hour(0, make).unwrap();
+    drop(spool);
+    // A folder where the counts are written before they get their name: nothing can be written there.
+    let path = dir.path().join(super::COUNTS).with_extension("new");
+    std::fs::create_dir(&path).unwrap();
+    let spool = Spool::open(dir.path(), ROOMY).unwrap();
+    assert_eq!(spool.ready().count(), 1, "what waits can be sent");
+}
+
+#[test]
 fn sequence_numbers_go_on_without_their_counts() {
     let dir = scratch();
     let mut spool = Spool::open(dir.path(), ROOMY).unwrap();
