@@ -241,7 +241,8 @@ struct Collapsed {
 struct Price {
     /// CPU time per operation, percent more.
     cpu_pct: f64,
-    /// Of the time of its threads, how much less they ran, in percent: they waited for the kernel, or for a CPU.
+    /// Of the time of its threads, how much less they ran, in percent: they waited for the kernel, or for a CPU, which the monitor and the worker
+    /// take from a store that keeps all of them busy.
     stall_pct: f64,
 }
 
@@ -321,7 +322,8 @@ fn collapses(log: &mut Log, store: &Store, trials: usize) -> Result<()> {
 }
 
 fn collapsed(store: &Store, trial: usize) -> Result<Collapsed> {
-    let alone = left_alone(store, trial)?;
+    // One first and then the other, by turns: what the machine does besides falls on both.
+    let before = if trial.is_multiple_of(2) { Some(left_alone(store, trial)?) } else { None };
     let mut server = started(store, trial)?;
     let (memory, pid) = (server.child.memory(), server.child.pid());
     let collapsing = Collapsing::new(&server.child, Budgets::default())?;
@@ -339,7 +341,7 @@ fn collapsed(store: &Store, trial: usize) -> Result<Collapsed> {
         collapsing.stop();
         watching.join().expect("no panic")
     })?;
-    let price = Ran::since(&server, from)?.above(&alone, store.threads);
+    let ran = Ran::since(&server, from)?;
     let rates = server.counts.rates_hz(RealClock.now());
     let by_pmd: Vec<f64> = rates.chunks(PAGES_PER_PMD).map(|pages| pages.iter().sum()).collect();
     let index = |pmd: &PmdNo| usize::try_from(pmd.0.wrapping_sub(memory.start.pmd().0)).ok();
@@ -354,6 +356,9 @@ fn collapsed(store: &Store, trial: usize) -> Result<Collapsed> {
     let truth = hot_pages(&mut server, RealClock.now());
     let seconds = cost.elapsed_ns as f64 / 1e9;
     let (ours_at_25pct, best_at_25pct) = (heat(&order[..quarter]), heat(&best[..quarter]));
+    drop(server);
+    let alone = before.map_or_else(|| left_alone(store, trial), Ok)?;
+    let price = ran.above(&alone, store.threads);
     Ok(Collapsed {
         collapses: order.len() as f64,
         heat_at_25pct: ours_at_25pct,

@@ -181,9 +181,10 @@ fn eight_spans(bench: &mut Bench, case: &'static str) -> Result<()> {
 fn small_spans(bench: &mut Bench, case: &'static str) -> Result<()> {
     let workload = bench.start(bench.large, Layout::Spans)?;
     let ours = in_own_thread(|| Ours::open(&workload)?.picture(&workload, Until::Exact))?;
-    let OurPicture { picture, exact_s, .. } = &ours;
+    let OurPicture { picture, exact_s, worst_precision } = &ours;
     bench.progress(case, OURS, &format!("{}; exact after {exact_s:.2} s", picture.text()));
     bench.comparison.add(case, OURS, *picture);
+    bench.figures.add("worst_precision_any_snapshot", case, *worst_precision);
     bench.figures.add("small_spans_precision", case, picture.last.precision());
     bench.figures.add("small_spans_recall", case, picture.last.recall());
     Ok(())
