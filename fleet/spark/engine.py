@@ -68,8 +68,8 @@ def view(spark: Any, store: Store, table: str, paths: list[str], window: Window,
 def ask(
     spark: Any, fleet: Fleet, query: sqlfile.Query, window: Window, service: str | None, params: dict[str, object]
 ) -> Any:
-    """The answer of a query as a data frame, in the order of the query. Objects that are of a newer version or no rollups are refused, by
-    their metadata.
+    """The answer of a query as a data frame, in the order of the query. Objects that are of a newer version or no
+    rollups are refused, by their metadata.
     """
     paths = {table: fleet.resolve(table, window) for table in query.tables}
     with Duck(fleet.store) as duck:

@@ -89,9 +89,6 @@ const RECHECK_BACKOFF: u8 = 3;
 /// From the last check of a huge range to the next one because of a few pages, at least: 16 s, and 32 s if they were accessed as expected.
 const MIN_RECHECK: Ns = FIRST_BACKOFF << RECHECK_BACKOFF;
 const MIN_WEAK_RECHECK: Ns = 2 * MIN_RECHECK;
-/// How often a huge range without cleared pages is read at most. The first such read comes half to one and a half times so long after its check, so
-/// one that khugepaged collapses is found and checked again within 5 s.
-const UNCLEARED_READ: Ns = 2_500_000_000;
 /// When a huge range whose pages a clear did not reach is tried again.
 pub(crate) const STUCK_RETRY: Ns = 60_000_000_000;
 /// Doublings of `FIRST_BACKOFF` at most: about four minutes.
@@ -418,18 +415,8 @@ impl Target {
             self.routine.push((t.plan_clear(at, true), pmd));
         }
         if !entry.heat.has_cleared() {
-            let may_change = t.rank().is_none() && !t.is(Flags::UNCLEARABLE | Flags::STUCK);
             entry.heat.pack();
-            if may_change && !matches!(entry.heat, PmdHeat::Huge(_)) {
-                let planned = t.next_read();
-                t.plan_read(scan_turn(self.seed, pmd, now, scan_period.max(UNCLEARED_READ)));
-                if t.next_read() != planned {
-                    self.reads.push(t.next_read(), pmd);
-                }
-            } else {
-                t.plan_read(0);
-            }
-            return;
+            return self.plan_presence_read(now, pmd);
         }
         let passed = FIRST_READ << t.step().min(20);
         // The read after 1,280 ms is not skipped: by then a page counts as idle. What is idle then is read again after 10 s.
