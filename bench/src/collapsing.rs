@@ -47,8 +47,8 @@ struct State {
     retry: RetryScheduler,
     worker: Worker<Live>,
     order: Vec<PmdNo>,
-    /// Of these, what the monitor was told of.
-    told: usize,
+    /// How many of these the monitor has read since.
+    checked: usize,
     handled: BTreeSet<PmdNo>,
 }
 
@@ -64,7 +64,7 @@ impl Collapsing {
             retry: RetryScheduler::new(1 << 16),
             worker,
             order: Vec::new(),
-            told: 0,
+            checked: 0,
             handled: BTreeSet::new(),
         };
         Ok(Collapsing { pid: child.pid(), process, stop: AtomicBool::new(false), state: Mutex::new(state) })
@@ -113,8 +113,8 @@ impl Collapsing {
     fn collapsed_since(&self) -> Vec<PmdNo> {
         let mut guard = self.lock();
         let state = &mut *guard;
-        let told = std::mem::replace(&mut state.told, state.order.len());
-        let mut collapsed = state.order[told..].to_vec();
+        let checked = std::mem::replace(&mut state.checked, state.order.len());
+        let mut collapsed = state.order[checked..].to_vec();
         collapsed.sort_unstable();
         collapsed
     }

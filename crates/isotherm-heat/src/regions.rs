@@ -151,19 +151,18 @@ pub(crate) fn are_alike(runs: &[Run]) -> bool {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Parts {
     count: usize,
-    /// Of the last one.
-    octaves: f64,
-    pages: f64,
+    /// Only its heat and how many pages it has.
+    last: Part,
 }
 
 impl Parts {
     /// The next run.
-    pub fn add(&mut self, octaves: f64, pages: f64) {
-        if (self.octaves - octaves * self.pages).abs() > LIKE_OCTAVES * self.pages || self.count == 0 {
-            *self = Parts { count: self.count + 1, octaves: 0.0, pages: 0.0 };
+    pub fn add(&mut self, octaves: f64, pages: u64) {
+        if !self.last.takes(Some(octaves)) {
+            *self = Parts { count: self.count + 1, last: Part::default() };
         }
-        self.octaves += octaves * pages;
-        self.pages += pages;
+        self.last.octaves += octaves * pages as f64;
+        self.last.measured += pages;
     }
 
     /// Whether so many runs make no more parts than may stay.

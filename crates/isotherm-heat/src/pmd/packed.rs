@@ -116,17 +116,13 @@ impl PackedHeat {
 
     /// As [`PageHeat::runs`], without unpacking: what holds of a state is found once, and not for each of its pages.
     pub(crate) fn runs(&self, now: Ns, out: &mut Vec<Run>) {
-        // Of many all pages are in one state: a span that is hot as a whole.
-        if let (1, Some(state)) = (self.states_len(), self.states().next()) {
-            let idle = state.is_cleared().then(|| self.idle_code(state.epoch(), now));
-            return out.extend(state.is_present().then(|| Run { pages: 512, ..Run::of(state.interval(), idle) }));
-        }
-        let times = self.without_pages();
-        let idle_codes = times.idle_codes(now.min(times.last_read));
         let mut known = [None; MAX_STATES];
         for (known, state) in known.iter_mut().zip(self.states()) {
-            let idle = state.is_cleared().then(|| idle_codes[usize::from(state.epoch())]);
-            *known = state.is_present().then(|| Run::of(state.interval(), idle));
+            *known = self.kind(state, now);
+        }
+        // Of many all pages are in one state: a span that is hot as a whole.
+        if self.states_len() == 1 {
+            return out.extend(known[0].map(|run| Run { pages: 512, ..run }));
         }
         let numbers = self.numbers();
         let mut first = 0;
@@ -145,11 +141,7 @@ impl PackedHeat {
     pub(crate) fn gathered(&self, now: Ns, out: &mut Vec<Run>) -> bool {
         let (from, mut first) = (out.len(), 0);
         for (number, state) in self.states().enumerate() {
-            let idle = state.is_cleared().then(|| self.idle_code(state.epoch(), now));
-            let run = Run::of(state.interval(), idle);
-            if !state.is_present() || !run.interval.is_measured() {
-                break;
-            }
+            let Some(run) = self.kind(state, now).filter(|run| run.interval.is_measured()) else { break };
             #[expect(clippy::cast_possible_truncation, reason = "at most 512")]
             let pages = self.pages_in(number).count() as u16;
             out.push(Run { first, pages, ..run });
@@ -174,10 +166,16 @@ impl PackedHeat {
         }
         let (numbers, mut parts, mut first) = (self.numbers(), Parts::default(), 0);
         starts.iter().skip(1).chain([PAGES_PER_PMD]).any(|end| {
-            parts.add(octaves[usize::from(numbers[first]) % MAX_STATES], (end - first) as f64);
+            parts.add(octaves[usize::from(numbers[first]) % MAX_STATES], (end - first) as u64);
             first = end;
             parts.are_mixed()
         })
+    }
+
+    /// What is known at `now` of pages in this state, as a run without pages. `None` of pages that are not there.
+    fn kind(&self, state: State, now: Ns) -> Option<Run> {
+        let idle = state.is_cleared().then(|| self.idle_code(state.epoch(), now));
+        state.is_present().then(|| Run::of(state.interval(), idle))
     }
 
     /// The interval code of the idle time of pages with this clear time, as [`PageHeat::idle_codes`] has it.

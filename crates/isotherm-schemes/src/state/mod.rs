@@ -669,7 +669,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_collapsed_is_told_once() {
+    fn what_was_collapsed_is_returned_once() {
         let mut state = State::new(Rules::default(), Budgets::default());
         state.feed(&window(1, 9000.0), Bytes(1 << 30), S);
         let mut collapsed = Vec::new();

@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(digits, "~bej");
         let colors = |cell| Scale::Share.color(cell).unwrap();
         assert_eq!(colors(estimated(1.0)), heat_color(1.0).paler());
-        // Hot and cold are told apart, and neither is taken for unmeasured.
+        // Hot and cold differ, and neither looks unmeasured.
         let [none, all] = [0.0, 1.0].map(|share| colors(estimated(share)).lightness());
         let grey = UNMEASURED_COLOR.lightness();
         assert!(none + 25.0 < grey && grey + 60.0 < all && all + 60.0 < heat_color(1.0).lightness());
