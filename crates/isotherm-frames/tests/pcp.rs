@@ -5,8 +5,8 @@ mod support;
 use isotherm_frames::percpu::Rseq;
 use isotherm_frames::tune::PcpLimits;
 use isotherm_frames::{
-    AllocError, Colouring, FrameNo, Front, Metadata, MigrateType, Offline, Order, OwnedPcpLists, PcpConfig, PcpError,
-    PcpLists, Tier, Watermarks, WrongFree, Zone, ZoneConfig, Zones,
+    AllocError, Colouring, FrameNo, FrameState, Front, Metadata, MigrateType, Offline, Order, OwnedPcpLists, PcpConfig,
+    PcpError, PcpLists, Tier, Watermarks, WrongFree, Zone, ZoneConfig, Zones,
 };
 use isotherm_rng::Rng;
 use std::collections::HashSet;
@@ -260,6 +260,24 @@ fn the_last_frame_is_found_in_whatever_set_it_waits() {
         }
         // Single frames on lists keep the one large block split until it is requested.
         assert!(pcp.alloc(Order::MAX, MOVABLE).is_ok());
+    }
+}
+
+/// A frame that is named may wait in a list inside a larger block.
+#[test]
+fn a_frame_that_is_named_is_found_inside_a_cached_block() {
+    for tier in tiers() {
+        let pcp = pcp(&ZoneConfig::new(frames(0, 1024)), tier);
+        for cached in [1, 3, 9] {
+            let cached = Order::new(cached).unwrap();
+            let block = pcp.alloc(cached, MOVABLE).unwrap();
+            pcp.free(block, cached).unwrap();
+            assert_eq!(pcp.zone().state(block), FrameState::Cached(cached));
+            let last = FrameNo(block.0 + u64::from(cached.frames()) - 1);
+            pcp.alloc_at(last, Order::FRAME, MOVABLE).unwrap_or_else(|e| panic!("{tier:?}, {cached:?}: {e}"));
+            assert!(matches!(pcp.alloc_at(last, Order::FRAME, MOVABLE), Err(AllocError::Taken { .. })));
+            pcp.free(last, Order::FRAME).unwrap();
+        }
     }
 }
 

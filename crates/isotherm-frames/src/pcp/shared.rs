@@ -164,15 +164,25 @@ impl<'m> PcpLists<'m> {
 
     /// Allocates the block of `order` that starts at `frame`, if it is free or cached on a list.
     pub fn alloc_at(&self, frame: FrameNo, order: Order, migrate: MigrateType) -> Result<(), AllocError> {
-        self.zone.alloc_at(frame, order, migrate).or_else(|error| {
-            // Drain only if that can help, because it interrupts every CPU.
-            let mut frames = (0..u64::from(order.frames())).filter_map(|n| frame.0.checked_add(n)).map(FrameNo);
-            if !frames.any(|frame| matches!(self.zone.state(frame), FrameState::Cached(_))) {
-                return Err(error);
+        self.zone.alloc_at(frame, order, migrate).or_else(|_| {
+            // Drain only if that can help, because it interrupts every CPU. Try again in any case: a drain by another
+            // thread may have come between the two looks.
+            if self.is_cached(frame, order) {
+                self.drain_all();
             }
-            self.drain_all();
             self.zone.alloc_at(frame, order, migrate)
         })
+    }
+
+    /// Whether a frame of a block is in a cached one: that starts in the block, or that is larger and starts before it.
+    fn is_cached(&self, frame: FrameNo, order: Order) -> bool {
+        let starts = |frame| matches!(self.zone.state(frame), FrameState::Cached(_));
+        let around = |larger: Order| {
+            let head = FrameNo(frame.0 & !(u64::from(larger.frames()) - 1));
+            self.zone.state(head) == FrameState::Cached(larger)
+        };
+        Order::all().filter(|&larger| larger > order).any(around)
+            || (0..u64::from(order.frames())).filter_map(|n| frame.0.checked_add(n)).map(FrameNo).any(starts)
     }
 
     /// Frames that are cached on the lists of a CPU at this moment.
