@@ -3,15 +3,19 @@
 //! A first check takes 50 us of CPU and more than a second: that long a page has to be idle before it counts as idle. So
 //! a large target cannot be known in its first seconds, but it can be *surveyed*: one huge range of each stretch is
 //! checked first. Memory is used in spans, so where two neighbours of the survey are alike, what lies between them is
-//! most probably like them ([`Survey::between`]). Where they differ, there is an edge between them: the stretch is cut
-//! until the edge is found. Everything else is checked afterwards, as the budgets allow. `target` owns the queue.
+//! most probably like them ([`Survey::between`]); accessed ones only where the survey shows accessed memory to be in long
+//! spans (`clustering`). Where they differ, there is an edge between them: the stretch is cut until the edge is found.
+//! Everything else is checked afterwards, as the budgets allow. `target` owns the queue.
 //!
 //! What is assumed is never stored: it follows from what is known at the moment, and ends when a check has
 //! shown what is true.
 
+mod clustering;
+
 use crate::Interval;
 use crate::pmd::Ns;
 use crate::pmd_map::PmdMap;
+use clustering::Clustering;
 use isotherm_units::PmdNo;
 use std::iter::Peekable;
 
@@ -127,6 +131,7 @@ pub(crate) struct Between {
 #[derive(Debug)]
 pub(crate) struct Survey {
     known: PmdMap<Sketch>,
+    clustering: Clustering,
     /// `None` before the survey of a large target begins.
     waits: Option<Waits>,
 }
@@ -153,7 +158,18 @@ pub(crate) struct Sooner {
 impl Survey {
     /// Nothing is known yet.
     pub fn new() -> Survey {
-        Survey { known: PmdMap::new(), waits: None }
+        Survey { known: PmdMap::new(), clustering: Clustering::new(), waits: None }
+    }
+
+    /// Adds a huge range of the first part of the survey, whose check is to come.
+    pub fn add_point(&mut self, pmd: PmdNo) {
+        self.clustering.note(pmd, Sketch::Pending);
+        self.expect(pmd);
+    }
+
+    /// Takes in what the first check of a huge range of the survey has shown, beside [`Survey::note`].
+    pub fn note_point(&mut self, pmd: PmdNo, sketch: Sketch) {
+        self.clustering.note(pmd, sketch);
     }
 
     /// Takes in the first check of `pmd`. Returns the stretches beside it that should be checked sooner than others.
@@ -224,23 +240,29 @@ impl Survey {
     /// Everything was checked: nothing has to be assumed.
     pub fn end(&mut self) {
         self.known.clear();
+        self.clustering.clear();
         self.waits = None;
     }
 
     /// Forgets a huge range.
     pub fn forget(&mut self, pmd: PmdNo) {
         self.known.remove(pmd);
+        self.clustering.forget(pmd);
     }
 
     /// What is assumed of `pmd`. If its check has not begun: it is like the nearest checked huge range, if those on both sides are
-    /// alike. O(log n): who goes through all has [`Survey::gaps`].
+    /// alike, and idle or in a target whose accessed memory is in long spans. O(log n): who goes through all has [`Survey::gaps`].
     pub fn between(&self, pmd: PmdNo) -> Between {
         self.gaps(pmd).at(pmd)
     }
 
     /// The same for huge ranges from `first` on, in order. O(1) for each of them.
     pub fn gaps(&self, first: PmdNo) -> Gaps<'_, impl Iterator<Item = (PmdNo, &Sketch)>> {
-        Gaps { left: self.known.last_before(first), from: self.known.range(first..PmdNo(u64::MAX)).peekable() }
+        Gaps {
+            left: self.known.last_before(first),
+            from: self.known.range(first..PmdNo(u64::MAX)).peekable(),
+            fills_accessed: self.clustering.fills_gaps(),
+        }
     }
 }
 
@@ -250,6 +272,8 @@ pub(crate) struct Gaps<'a, I: Iterator<Item = (PmdNo, &'a Sketch)>> {
     left: Option<(PmdNo, &'a Sketch)>,
     /// Those from there on.
     from: Peekable<I>,
+    /// Whether what lies between two accessed ones is estimated to be like them.
+    fills_accessed: bool,
 }
 
 impl<'a, I: Iterator<Item = (PmdNo, &'a Sketch)>> Gaps<'a, I> {
@@ -263,7 +287,7 @@ impl<'a, I: Iterator<Item = (PmdNo, &'a Sketch)>> Gaps<'a, I> {
         };
         match self.left {
             _ if right == pmd => Between { like: None, until: pmd.next() },
-            Some((left, a)) if a.is_like(*b) => {
+            Some((left, a)) if a.is_like(*b) && (*a == Sketch::Idle || self.fills_accessed) => {
                 let middle = PmdNo(left.0.midpoint(right.0));
                 match pmd <= middle {
                     true => Between { like: Some(left), until: middle.next() },
@@ -292,6 +316,13 @@ mod tests {
 
     fn active(ms: u64) -> Sketch {
         Sketch::Active(Interval::from_ns(ms * 1_000_000))
+    }
+
+    /// Of a target whose accessed memory is in long spans: a survey elsewhere has shown so.
+    fn of_long_spans() -> Survey {
+        let mut survey = Survey::new();
+        (0..8).for_each(|n| survey.note_point(PmdNo(100_000 + 8 * n), active(50)));
+        survey
     }
 
     #[test]
@@ -329,7 +360,7 @@ mod tests {
 
     #[test]
     fn what_lies_between_two_that_are_alike_is_like_the_nearer_one() {
-        let mut survey = Survey::new();
+        let mut survey = of_long_spans();
         assert_eq!(survey.note(PmdNo(10), Sketch::Idle), [None, None]);
         assert_eq!(survey.note(PmdNo(20), Sketch::Idle), [None, None]);
         assert_eq!([14, 15, 16].map(|n| survey.between(PmdNo(n)).like), [10, 10, 20].map(|n| Some(PmdNo(n))));
@@ -347,9 +378,26 @@ mod tests {
     }
 
     #[test]
+    fn between_accessed_memory_nothing_is_assumed_where_spans_are_short() {
+        let mut survey = Survey::new();
+        for (n, sketch) in
+            [active(50), active(50), Sketch::Idle, active(50), Sketch::Idle, Sketch::Idle].into_iter().enumerate()
+        {
+            let pmd = PmdNo(10 * n as u64);
+            survey.note_point(pmd, sketch);
+            survey.note(pmd, sketch);
+        }
+        assert_eq!([5, 45].map(|n| survey.between(PmdNo(n)).like), [None, Some(PmdNo(40))]);
+        (6..60).for_each(|n| survey.note_point(PmdNo(10 * n), active(50)));
+        assert_eq!(survey.between(PmdNo(5)).like, Some(PmdNo(0)), "most neighbours are accessed");
+        (6..60).for_each(|n| survey.forget(PmdNo(10 * n)));
+        assert_eq!(survey.between(PmdNo(5)).like, None);
+    }
+
+    #[test]
     fn one_answer_holds_for_all_up_to_the_next() {
         let mut rng = Rng::new(9);
-        let mut survey = Survey::new();
+        let mut survey = of_long_spans();
         for _ in 0..60 {
             let sketch =
                 [Sketch::Idle, active(50), Sketch::Mixed, Sketch::Pending][usize::try_from(rng.below(4)).unwrap()];
@@ -372,7 +420,7 @@ mod tests {
 
     #[test]
     fn nothing_is_assumed_beyond_what_is_being_checked() {
-        let mut survey = Survey::new();
+        let mut survey = of_long_spans();
         survey.expect(PmdNo(20));
         assert_eq!((survey.note(PmdNo(10), active(50)), survey.note(PmdNo(30), active(50))), ([None; 2], [None; 2]));
         assert_eq!([11, 20, 29].map(|n| survey.between(PmdNo(n)).like), [None; 3]);
@@ -385,7 +433,7 @@ mod tests {
 
     #[test]
     fn what_is_assumed_holds_until_the_check_has_shown_what_is_true() {
-        let mut survey = Survey::new();
+        let mut survey = of_long_spans();
         survey.note(PmdNo(10), active(50));
         survey.note(PmdNo(30), active(50));
         survey.expect(PmdNo(20));

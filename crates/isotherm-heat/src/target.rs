@@ -298,7 +298,7 @@ impl Target {
         let Some(heat) = PmdHeat::new(bits) else { return };
         self.unchecked += 1;
         if rank == Rank::Survey {
-            self.survey.expect(pmd);
+            self.survey.add_point(pmd);
         }
         let mut timing = Timing::default();
         timing.flags.set(Flags::SURVEYED, matches!(rank, Rank::Survey | Rank::Finer));
@@ -324,6 +324,9 @@ impl Target {
             return;
         }
         let Some(sketch) = entry.heat.sketch(now) else { return };
+        if entry.timing.is(Flags::SURVEYED) {
+            self.survey.note_point(pmd, sketch);
+        }
         for Sooner { between: (after, before), rank } in self.survey.note(pmd, sketch).into_iter().flatten() {
             let stretch = self.pmds.range(after.next()..before).filter(|(_, e)| !e.timing.is(Flags::CHECKED));
             let stretch: Vec<PmdNo> = stretch.map(|(pmd, _)| pmd).collect();
