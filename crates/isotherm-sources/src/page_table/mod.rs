@@ -258,7 +258,18 @@ fn populated(addr: Addr, answer: &Answer, out: &mut Vec<PmdNo>) {
         Kind::Leaf1G => Mask::ALL,
         _ => Mask::NONE,
     };
-    out.extend(listed.iter().map(|i| PmdNo(first + i as u64)));
+    push_all(first, listed, out);
+}
+
+/// Adds the huge ranges of a mask, which begins with number `first`. Most of a large memory is populated as a whole: a word with all bits
+/// set takes no look at each.
+fn push_all(first: u64, listed: Mask, out: &mut Vec<PmdNo>) {
+    for (first, word) in (first..).step_by(64).zip(listed.0) {
+        match word {
+            u64::MAX => out.extend((first..first + 64).map(PmdNo)),
+            _ => out.extend((0..64).filter(|bit| word >> bit & 1 == 1).map(|bit| PmdNo(first + bit))),
+        }
+    }
 }
 
 impl PageTable {
@@ -342,8 +353,7 @@ impl PageTable {
         let maps = self.target(pid)?.maps.entries();
         // Two mappings in one huge range, or two GiB addresses in one GiB, must list a huge range once. Both lists are sorted.
         pmds.dedup();
-        let anchors = Self::anchors(maps, &pmds);
-        let pmds: Vec<PmdNo> = pmds.iter().zip(anchors).filter_map(|(b, anchor)| anchor.map(|_| *b)).collect();
+        Self::keep_mapped(maps, &mut pmds);
         let mappings = maps.iter().filter(|m| m.is_monitorable()).map(mapping_of).collect();
         let attached = self.target(pid)?;
         attached.grown |= pmds.len() > attached.pmds;

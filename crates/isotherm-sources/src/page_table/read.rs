@@ -102,25 +102,34 @@ impl PageTable {
     /// An address in a mapping for each huge range (sorted), or `None` where nothing is mapped any more. In the largest, as in
     /// [`super::gib_addresses`].
     pub(crate) fn anchors(maps: &[MapEntry], pmds: &[PmdNo]) -> Vec<Option<Addr>> {
+        let mut anchor_of = Self::anchor_of(maps);
+        pmds.iter().map(|pmd| anchor_of(*pmd)).collect()
+    }
+
+    /// The same for one huge range after the other. None may be before the one that was asked for last.
+    fn anchor_of(maps: &[MapEntry]) -> impl FnMut(PmdNo) -> Option<Addr> {
         let mut at = 0;
         // Most of a large memory is in few mappings: its huge ranges are not looked up one by one.
         let mut whole = AddrRange::default();
-        pmds.iter()
-            .map(|pmd| {
-                let range = pmd.range();
-                if whole.intersect(range) == Some(range) {
-                    return Some(range.start);
-                }
-                at += maps[at..].partition_point(|m| m.range.end <= range.start);
-                if let Some(map) = maps.get(at).filter(|m| m.is_monitorable()) {
-                    whole = map.range;
-                }
-                let mappings =
-                    maps[at..].iter().take_while(|m| m.range.start < range.end).filter(|m| m.is_monitorable());
-                let parts = mappings.filter_map(|m| m.range.intersect(range));
-                parts.reduce(larger).map(|part| part.start)
-            })
-            .collect()
+        move |pmd| {
+            let range = pmd.range();
+            if whole.intersect(range) == Some(range) {
+                return Some(range.start);
+            }
+            at += maps[at..].partition_point(|m| m.range.end <= range.start);
+            if let Some(map) = maps.get(at).filter(|m| m.is_monitorable()) {
+                whole = map.range;
+            }
+            let mappings = maps[at..].iter().take_while(|m| m.range.start < range.end).filter(|m| m.is_monitorable());
+            let parts = mappings.filter_map(|m| m.range.intersect(range));
+            parts.reduce(larger).map(|part| part.start)
+        }
+    }
+
+    /// Drops huge ranges (sorted) where nothing is mapped any more.
+    pub(super) fn keep_mapped(maps: &[MapEntry], pmds: &mut Vec<PmdNo>) {
+        let mut anchor_of = Self::anchor_of(maps);
+        pmds.retain(|pmd| anchor_of(*pmd).is_some());
     }
 
     /// Reads the accessed bits of `pmds`. Each huge range is answered once.
@@ -223,7 +232,7 @@ fn bits(answer: &Answer) -> Option<PmdBits> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page_table::{gib_addresses, kernel_made};
+    use crate::page_table::{gib_addresses, kernel_made, push_all};
     use isotherm_heat::Rng;
 
     fn mapping(start: u64, end: u64, name: &str) -> MapEntry {
@@ -272,6 +281,26 @@ mod tests {
             };
             let expected: Vec<Option<Addr>> = pmds.iter().map(naive).collect();
             assert_eq!(PageTable::anchors(&maps, &pmds), expected, "seed {seed}");
+            let mut kept = pmds.clone();
+            PageTable::keep_mapped(&maps, &mut kept);
+            assert!(kept.iter().eq(pmds.iter().filter(|pmd| naive(pmd).is_some())), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn the_huge_ranges_of_a_mask_are_listed_in_order() {
+        let masks = [
+            Mask::NONE,
+            Mask::ALL,
+            Mask::of_range(64..128),
+            Mask::of_range(1..511),
+            Mask([1, 0, u64::MAX, 6, 0, 0, 0, 1 << 63]),
+        ];
+        for mask in masks {
+            let mut found = vec![PmdNo(7)];
+            push_all(1024, mask, &mut found);
+            let naive = (0..512_usize).filter(|i| mask.has(*i)).map(|i| PmdNo(1024 + i as u64));
+            assert!(found.into_iter().eq(std::iter::once(PmdNo(7)).chain(naive)), "{mask:?}");
         }
     }
 
