@@ -18,6 +18,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
+use std::thread;
 
 pub(crate) const MONITOR: &str = "--monitor";
 const S: Ns = 1_000_000_000;
@@ -37,12 +38,18 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// Measures it for the targets that `of` makes of a number of pages, after `seconds`; the small one after 20 at the latest.
+    /// Measures it for the targets that `of` makes of a number of pages, after `seconds`; the small one after 20 at the latest. Both side
+    /// by side: it is their memory that counts, not their time.
     pub fn measure(of: impl Fn(usize) -> Pattern, seconds: u64) -> Result<Growth> {
-        let large_pages = pages_that_fit(LARGE_PAGES)?;
+        let large_pages = pages_that_fit(LARGE_PAGES + SMALL_PAGES)?.min(LARGE_PAGES);
         anyhow::ensure!(large_pages > SMALL_PAGES, "there is not enough free memory for a target of more than 1 GiB");
-        let small = rss_with(&of(SMALL_PAGES), seconds.min(LONGEST_SMALL_S))?;
-        let large = rss_with(&of(large_pages), seconds)?;
+        let (of_small, of_large) = (of(SMALL_PAGES), of(large_pages));
+        let (small, large) = thread::scope(|scope| {
+            let small = scope.spawn(|| rss_with(&of_small, seconds.min(LONGEST_SMALL_S)));
+            let large = rss_with(&of_large, seconds);
+            (small.join().expect("it does not panic"), large)
+        });
+        let (small, large) = (small?, large?);
         Ok(Growth { small, large, pages: large_pages - SMALL_PAGES })
     }
 
