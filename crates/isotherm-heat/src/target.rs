@@ -50,7 +50,7 @@ use crate::moment::SOONEST;
 use crate::pmd::{AccessesFound, Flags, MIN_IDLE, Ns, PmdBits, Timing};
 use crate::pmd_heat::PmdHeat;
 use crate::pmd_map::PmdMap;
-use crate::survey::{Rank, Sooner, Survey, choose, cut};
+use crate::survey::{Rank, Survey, choose};
 use around::Ahead;
 use first::FirstChecks;
 use isotherm_units::PmdNo;
@@ -304,34 +304,6 @@ impl Target {
         timing.flags.set(Flags::SURVEYED, matches!(rank, Rank::Survey | Rank::Finer));
         self.pmds.insert(pmd, Entry { heat, timing });
         self.check_first(pmd, rank);
-    }
-
-    /// Queues a first check, or moves it forward.
-    fn check_first(&mut self, pmd: PmdNo, rank: Rank) {
-        let Some(entry) = self.pmds.get_mut(pmd) else { return };
-        if !entry.timing.is_unchecked() || entry.timing.rank().is_some_and(|waits| waits <= rank) {
-            return;
-        }
-        entry.timing.set_rank(Some(rank));
-        self.first.push(rank, pmd);
-    }
-
-    /// Takes in what the first check of `pmd` has shown once it has lasted long enough, and moves forward what follows from
-    /// it.
-    fn note_first_check(&mut self, now: Ns, pmd: PmdNo) {
-        let Some(entry) = self.pmds.get(pmd) else { return };
-        if self.survey.knows(pmd) {
-            return;
-        }
-        let Some(sketch) = entry.heat.sketch(now) else { return };
-        if entry.timing.is(Flags::SURVEYED) {
-            self.survey.note_point(pmd, sketch);
-        }
-        for Sooner { between: (after, before), rank } in self.survey.note(pmd, sketch).into_iter().flatten() {
-            let stretch = self.pmds.range(after.next()..before).filter(|(_, e)| !e.timing.is(Flags::CHECKED));
-            let stretch: Vec<PmdNo> = stretch.map(|(pmd, _)| pmd).collect();
-            cut(&stretch).for_each(|pmd| self.check_first(pmd, rank));
-        }
     }
 
     fn account(&mut self, pmd: PmdNo, found: AccessesFound) {

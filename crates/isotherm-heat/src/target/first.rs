@@ -1,12 +1,14 @@
-//! The queue of first checks: by rank, then by listing, then in random order, mixed ranges and the rest by stretches.
+//! First checks: what the survey moves forward, and their queue: by rank, then by listing, then in random order, mixed ranges and the
+//! rest by stretches.
 //!
 //! Within a rank the ranges of one listing are all before those of the next. By the random order alone, the same few ranges would be last
 //! for as long as new ones come faster than they are checked. Entries of ranges that have gone since, or that were checked in another way,
 //! are skipped when their turn comes; those that nothing skips are dropped before they are most of the queue.
 
-use crate::Rng;
+use super::{Flags, Target};
 use crate::due::Queue;
-use crate::survey::{Rank, STRETCH};
+use crate::survey::{Rank, STRETCH, Sooner, cut};
+use crate::{Ns, Rng};
 use isotherm_units::PmdNo;
 
 /// Stale entries that are kept in any case.
@@ -65,6 +67,36 @@ impl FirstChecks {
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.queue.len()
+    }
+}
+
+impl Target {
+    /// Queues a first check, or moves it forward.
+    pub(super) fn check_first(&mut self, pmd: PmdNo, rank: Rank) {
+        let Some(entry) = self.pmds.get_mut(pmd) else { return };
+        if !entry.timing.is_unchecked() || entry.timing.rank().is_some_and(|waits| waits <= rank) {
+            return;
+        }
+        entry.timing.set_rank(Some(rank));
+        self.first.push(rank, pmd);
+    }
+
+    /// Takes in what the first check of `pmd` has shown once it has lasted long enough, and moves forward what follows from
+    /// it.
+    pub(super) fn note_first_check(&mut self, now: Ns, pmd: PmdNo) {
+        let Some(entry) = self.pmds.get(pmd) else { return };
+        if self.survey.knows(pmd) {
+            return;
+        }
+        let Some(sketch) = entry.heat.sketch(now) else { return };
+        if entry.timing.is(Flags::SURVEYED) {
+            self.survey.note_point(pmd, sketch);
+        }
+        for Sooner { between: (after, before), rank } in self.survey.note(pmd, sketch).into_iter().flatten() {
+            let stretch = self.pmds.range(after.next()..before).filter(|(_, e)| !e.timing.is(Flags::CHECKED));
+            let stretch: Vec<PmdNo> = stretch.map(|(pmd, _)| pmd).collect();
+            cut(&stretch).for_each(|pmd| self.check_first(pmd, rank));
+        }
     }
 }
 
