@@ -208,7 +208,7 @@ impl Prepared {
             reported_sampled: false,
             silent: false,
             replay_unix_ns: self.replay_unix_ns,
-            wall_time: WallTime::default(),
+            in_order: Some(WallTime::default()),
             pulse: Arc::default(),
         })
     }
@@ -227,7 +227,8 @@ pub struct Watching {
     silent: bool,
     /// Wall time when a replay begins; `None` when watching the machine.
     replay_unix_ns: Option<u64>,
-    wall_time: WallTime,
+    /// Keeps the times of snapshots in order; `None`: they are those of the clock.
+    in_order: Option<WallTime>,
     /// Gets the end of each window before it begins.
     pub pulse: Arc<Pulse>,
 }
@@ -245,17 +246,24 @@ impl Watching {
         self.silent = true;
     }
 
+    /// From now on snapshots have the times of the clock, also where it is set back: for those who compare them with the time of other
+    /// programs and hosts.
+    pub fn follow_clock(&mut self) {
+        self.in_order = None;
+    }
+
     /// Wall time: now, or in the recording that is played.
     fn unix_ns(&mut self) -> u64 {
         if let Some(begin) = self.replay_unix_ns {
             return begin + self.monitor.now();
         }
-        let (now, set_back) = self.wall_time.at(clock::unix_ns(), clock::monotonic_ns());
+        let now = clock::unix_ns();
+        let Some(in_order) = &mut self.in_order else { return now };
+        let (ordered, set_back) = in_order.at(now, clock::monotonic_ns());
         if let Some(by_ns) = set_back.filter(|_| !self.silent) {
-            let by = human::duration(by_ns);
-            output::warn(format_args!("the clock was set back by {by}: times of snapshots go on as before"));
+            warn_set_back(by_ns);
         }
-        now
+        ordered
     }
 
     /// Watches window by window and passes each snapshot to `each`. Ends after `duration_ns`, when stopped, or when no target is left.
@@ -369,6 +377,12 @@ impl Watching {
         }
         lines
     }
+}
+
+/// Reports that the clock was set back, where times go on as before.
+pub fn warn_set_back(by_ns: u64) {
+    let by = human::duration(by_ns);
+    output::warn(format_args!("the clock was set back by {by}: times of snapshots go on as before"));
 }
 
 /// Locks the targets, so that no other monitor watches them. Without a directory for locks, other monitors are not excluded. Bits that

@@ -235,6 +235,7 @@ fn begin(config: &Config, uses: Uses, service: &Service) -> Result<Watching> {
     }
     let mut watching = prepared.start(uses)?;
     watching.pulse = Arc::clone(&service.pulse);
+    watching.follow_clock();
     Ok(watching)
 }
 

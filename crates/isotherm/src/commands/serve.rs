@@ -139,6 +139,7 @@ impl ServePlan {
         let mut server = Server::start(&self.server, Shown::Snapshots(theirs))?;
         let mut publisher = Publisher::to(ours)?;
         let mut watching = prepared.start(Uses::nothing().ending_a_command())?;
+        watching.follow_clock();
         publisher.of_run(&watching.run);
         output::note(&watching.run.source_note);
         let mut is_reported = false;
