@@ -41,7 +41,7 @@ impl Growth {
     /// Measures it for the targets that `of` makes of a number of pages, after `seconds`; the small one after 20 at the latest. Both side
     /// by side: it is their memory that counts, not their time.
     pub fn measure(of: impl Fn(usize) -> Pattern, seconds: u64) -> Result<Growth> {
-        let large_pages = pages_that_fit(LARGE_PAGES + SMALL_PAGES)?.min(LARGE_PAGES);
+        let large_pages = pages_that_fit(LARGE_PAGES + SMALL_PAGES)?.saturating_sub(SMALL_PAGES);
         anyhow::ensure!(large_pages > SMALL_PAGES, "there is not enough free memory for a target of more than 1 GiB");
         let (of_small, of_large) = (of(SMALL_PAGES), of(large_pages));
         let (small, large) = thread::scope(|scope| {

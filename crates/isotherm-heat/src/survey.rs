@@ -161,21 +161,21 @@ impl Survey {
         Survey { known: PmdMap::new(), clustering: Clustering::new(), waits: None }
     }
 
-    /// Adds a huge range of the first part of the survey, whose check is to come.
+    /// Adds a huge range of the survey: one of its first part whose check is to come, or one whose check has begun.
     pub fn add_point(&mut self, pmd: PmdNo) {
-        self.clustering.note(pmd, Sketch::Pending);
-        self.expect(pmd);
+        self.clustering.expect(pmd);
     }
 
-    /// Takes in what the first check of a huge range of the survey has shown, beside [`Survey::note`].
-    pub fn note_point(&mut self, pmd: PmdNo, sketch: Sketch) {
-        self.clustering.note(pmd, sketch);
+    /// A huge range of the survey cannot be checked.
+    pub fn drop_point(&mut self, pmd: PmdNo) {
+        self.clustering.forget(pmd);
     }
 
     /// Takes in the first check of `pmd`. Returns the stretches beside it that should be checked sooner than others.
     /// O(log n).
     pub fn note(&mut self, pmd: PmdNo, sketch: Sketch) -> [Option<Sooner>; 2] {
         self.known.insert(pmd, sketch);
+        self.clustering.note(pmd, sketch);
         let left = self.known.last_before(pmd).map(|(at, other)| ((at, pmd), *other));
         let right = self.known.first_from(pmd.next()).map(|(at, other)| ((pmd, at), *other));
         [left, right].map(|side| {
@@ -321,7 +321,10 @@ mod tests {
     /// Of a target whose accessed memory is in long spans: a survey elsewhere has shown so.
     fn of_long_spans() -> Survey {
         let mut survey = Survey::new();
-        (0..8).for_each(|n| survey.note_point(PmdNo(100_000 + 8 * n), active(50)));
+        for pmd in (0..8).map(|n| PmdNo(100_000 + 8 * n)) {
+            survey.clustering.expect(pmd);
+            survey.clustering.note(pmd, active(50));
+        }
         survey
     }
 
@@ -380,17 +383,17 @@ mod tests {
     #[test]
     fn between_accessed_memory_nothing_is_assumed_where_spans_are_short() {
         let mut survey = Survey::new();
-        for (n, sketch) in
-            [active(50), active(50), Sketch::Idle, active(50), Sketch::Idle, Sketch::Idle].into_iter().enumerate()
-        {
-            let pmd = PmdNo(10 * n as u64);
-            survey.note_point(pmd, sketch);
+        let kinds = [active(50), active(50), Sketch::Idle, active(50), Sketch::Idle, Sketch::Idle];
+        for (sketch, pmd) in kinds.into_iter().zip((0..).map(|n| PmdNo(10 * n))) {
+            survey.add_point(pmd);
             survey.note(pmd, sketch);
         }
         assert_eq!([5, 45].map(|n| survey.between(PmdNo(n)).like), [None, Some(PmdNo(40))]);
-        (6..60).for_each(|n| survey.note_point(PmdNo(10 * n), active(50)));
+        let more = || (6..60).map(|n| PmdNo(10 * n));
+        more().for_each(|pmd| survey.add_point(pmd));
+        more().for_each(|pmd| assert_eq!(survey.note(pmd, active(50))[1], None));
         assert_eq!(survey.between(PmdNo(5)).like, Some(PmdNo(0)), "most neighbours are accessed");
-        (6..60).for_each(|n| survey.forget(PmdNo(10 * n)));
+        more().for_each(|pmd| survey.drop_point(pmd));
         assert_eq!(survey.between(PmdNo(5)).like, None);
     }
 

@@ -299,6 +299,7 @@ impl Target {
         self.unchecked += 1;
         if rank == Rank::Survey {
             self.survey.add_point(pmd);
+            self.survey.expect(pmd);
         }
         let mut timing = Timing::default();
         timing.flags.set(Flags::SURVEYED, matches!(rank, Rank::Survey | Rank::Finer));
@@ -446,6 +447,7 @@ impl Target {
         t.flags.set(Flags::STUCK, learned == 0 && !stuck.is_empty());
         if t.is(Flags::STUCK) {
             self.routine.push((t.plan_clear(now + STUCK_RETRY, true), pmd));
+            self.survey.drop_point(pmd);
             return;
         }
         if was_renewed {
@@ -488,10 +490,14 @@ impl Target {
         let learned = entry.heat.set_cleared(now, stuck);
         self.tally.cleared += learned;
         let t = &mut entry.timing;
-        self.unchecked -= usize::from(t.first_checked());
+        let is_first = t.first_checked();
+        self.unchecked -= usize::from(is_first);
         t.set_rank(None);
         t.flags.remove(Flags::RENEWED);
         if self.unchecked > 0 {
+            if is_first && t.is(Flags::SURVEYED) {
+                self.survey.add_point(pmd);
+            }
             self.survey.expect(pmd);
         } else {
             self.survey.end();
@@ -514,6 +520,7 @@ impl Target {
         if let Some(entry) = self.pmds.get_mut(pmd) {
             entry.timing.flags.insert(Flags::UNCLEARABLE);
             self.unchecked -= usize::from(entry.timing.first_checked());
+            self.survey.drop_point(pmd);
         }
         if self.unchecked == 0 {
             self.survey.end();

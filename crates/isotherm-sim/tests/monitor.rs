@@ -1,6 +1,6 @@
 //! The monitor on modelled hosts: everything is exact and the same on any machine.
 
-use isotherm_heat::{Clock, Score};
+use isotherm_heat::{Clock, Rng, Score};
 use isotherm_monitor::{Follower, Mode, Monitor, Selection, Settings};
 use isotherm_sim::{Area, Claim, Costs, Heat, Host, MASIM_PID, Masim, ModelClock, ModelSource, Process, Scope};
 use isotherm_sys::proc::Proc;
@@ -73,6 +73,30 @@ fn eight_spans_are_known_within_three_seconds_where_clears_are_dear() {
                 format!("{spans} spans at {time}: precision {precision:.3}, recall {recall:.3}, {cpu} ms of CPU");
             assert!(precision >= 0.95 && recall >= 0.95, "{what}");
             assert!(clock.cpu() < 130 * MS + time / 100, "{what}");
+        }
+    }
+}
+
+/// Two ranges of the survey are in short hot spans by chance, and what lay between them was taken for hot until it was checked.
+#[test]
+fn nothing_between_short_spans_is_taken_for_hot() {
+    const PMDS: u64 = 7168;
+    for seed in 1..=3 {
+        let mut rng = Rng::new(seed);
+        let hot: Vec<bool> = (0..PMDS).map(|_| rng.below(100) < 15).collect();
+        let at = |pmd: usize| Addr((64 << 30) + ((pmd as u64) << 21));
+        let mut process = Process::new(5, "short spans");
+        let mut from = 0;
+        for span in hot.chunk_by(|a, b| a == b) {
+            let heat = if span[0] { Heat::poisson(30 * MS) } else { Heat::never() };
+            process = process.area(Area::new(AddrRange::new(at(from), at(from + span.len())), heat));
+            from += span.len();
+        }
+        let host = Arc::new(Host::new(Bytes(PMDS << 21), vec![process]).unwrap());
+        for time in [S / 2, S, 2 * S, 3 * S, 4 * S, 6 * S, 10 * S, 20 * S] {
+            let (monitor, _) = watch_at(Costs::default(), &host, vec![5], time);
+            let score = score(&host, &monitor, 5);
+            assert!(score.precision() >= 0.9, "seed {seed}, at {time}: {:.3}", score.precision());
         }
     }
 }

@@ -167,7 +167,7 @@ impl<'m> PcpLists<'m> {
         self.zone.alloc_at(frame, order, migrate).or_else(|_| {
             // Drain only if that can help, because it interrupts every CPU. Try again in any case: a drain by another
             // thread may have come between the two looks.
-            if self.is_cached(frame, order) {
+            if frame.is_aligned(order.get()) && self.is_cached(frame, order) {
                 self.drain_all();
             }
             self.zone.alloc_at(frame, order, migrate)

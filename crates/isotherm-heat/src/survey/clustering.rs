@@ -8,50 +8,57 @@
 //! `survey` estimates nothing as accessed where that is small. What is idle on both sides is estimated in any case:
 //! most memory is idle.
 
-use super::Sketch;
+use super::{STRETCH, Sketch};
 use crate::pmd_map::PmdMap;
 use isotherm_units::PmdNo;
 
 /// From this probability on, what lies in the middle between two accessed huge ranges is estimated to be accessed.
 const PROBABLE: f64 = 0.9;
-/// Pairs that are more than chance gives count only from so many of its standard deviations on.
+/// Of the pairs of accessed neighbours, two standard deviations of how many there are by chance count for nothing.
 const DEVIATIONS: f64 = 2.0;
+/// Nearer neighbours say nothing about what lies between others.
+const NEAR: u64 = STRETCH as u64 / 2;
 
-/// The huge ranges of the survey, and how their neighbours compare.
+/// Whether accessed memory is in long spans, by the huge ranges of the survey.
+///
+/// Of those that were cleared, accessed ones are known at once and idle ones after a second. So it begins to be so only
+/// if it is when all that are not known yet are idle, and ends only if it is not by those that are known.
 #[derive(Debug)]
 pub(super) struct Clustering {
-    points: PmdMap<Sketch>,
-    accessed: usize,
-    /// Neighbours of which both are accessed, alike.
-    alike: usize,
-    /// Neighbours of which one is accessed, or both are at intervals that differ.
-    differing: usize,
+    /// Those that are not known yet are in it.
+    all: Points,
+    known: Points,
+    fills_gaps: bool,
 }
 
 impl Clustering {
     pub fn new() -> Clustering {
-        Clustering { points: PmdMap::new(), accessed: 0, alike: 0, differing: 0 }
+        Clustering { all: Points::new(), known: Points::new(), fills_gaps: false }
     }
 
-    /// Takes in a huge range of the survey. O(log n).
+    /// Adds a huge range of the survey whose check has begun, or is about to. O(log n).
+    pub fn expect(&mut self, pmd: PmdNo) {
+        if self.all.points.get(pmd).is_none() {
+            self.all.note(pmd, Sketch::Pending);
+            self.decide();
+        }
+    }
+
+    /// Takes in what the check of one that was added has shown. O(log n).
     pub fn note(&mut self, pmd: PmdNo, sketch: Sketch) {
-        self.forget(pmd);
-        let (left, right) = self.neighbours(pmd);
-        self.count_pair(left, right, false);
-        self.points.insert(pmd, sketch);
-        self.accessed += usize::from(is_accessed(sketch));
-        self.count_pair(left, Some(sketch), true);
-        self.count_pair(Some(sketch), right, true);
+        if self.all.points.get(pmd).is_some() {
+            self.all.note(pmd, sketch);
+            self.known.note(pmd, sketch);
+            self.decide();
+        }
     }
 
-    /// Forgets one that is gone.
+    /// Forgets one that is gone, or that cannot be checked.
     pub fn forget(&mut self, pmd: PmdNo) {
-        let Some(sketch) = self.points.remove(pmd) else { return };
-        let (left, right) = self.neighbours(pmd);
-        self.accessed -= usize::from(is_accessed(sketch));
-        self.count_pair(left, Some(sketch), false);
-        self.count_pair(Some(sketch), right, false);
-        self.count_pair(left, right, true);
+        if self.all.forget(pmd) {
+            self.known.forget(pmd);
+            self.decide();
+        }
     }
 
     pub fn clear(&mut self) {
@@ -60,7 +67,54 @@ impl Clustering {
 
     /// Whether memory between two accessed neighbours is accessed too, most probably.
     pub fn fills_gaps(&self) -> bool {
-        self.probability_between() >= PROBABLE
+        self.fills_gaps
+    }
+
+    fn decide(&mut self) {
+        let decides = if self.fills_gaps { &self.known } else { &self.all };
+        self.fills_gaps = decides.probability_between() >= PROBABLE;
+    }
+}
+
+type Point = (PmdNo, Sketch);
+
+/// Huge ranges of the survey, and how their neighbours compare.
+#[derive(Debug)]
+struct Points {
+    points: PmdMap<Sketch>,
+    accessed: usize,
+    /// Neighbours of which both are accessed, alike.
+    alike: usize,
+    /// Accessed ones beside a neighbour that is not accessed, or not alike. Those between two such count twice.
+    differing: usize,
+}
+
+impl Points {
+    fn new() -> Points {
+        Points { points: PmdMap::new(), accessed: 0, alike: 0, differing: 0 }
+    }
+
+    fn note(&mut self, pmd: PmdNo, sketch: Sketch) {
+        self.forget(pmd);
+        let this = Some((pmd, sketch));
+        let [left, right] = self.neighbours(pmd);
+        self.count_pair(left, right, false);
+        self.points.insert(pmd, sketch);
+        self.accessed += usize::from(is_accessed(sketch));
+        self.count_pair(left, this, true);
+        self.count_pair(this, right, true);
+    }
+
+    /// Whether it was there.
+    fn forget(&mut self, pmd: PmdNo) -> bool {
+        let Some(sketch) = self.points.remove(pmd) else { return false };
+        let this = Some((pmd, sketch));
+        let [left, right] = self.neighbours(pmd);
+        self.accessed -= usize::from(is_accessed(sketch));
+        self.count_pair(left, this, false);
+        self.count_pair(this, right, false);
+        self.count_pair(left, right, true);
+        true
     }
 
     /// That the middle between two accessed neighbours is accessed.
@@ -81,19 +135,22 @@ impl Clustering {
         (share + (1.0 - share) * correlation.sqrt()).powi(2) / next
     }
 
-    fn neighbours(&self, pmd: PmdNo) -> (Option<Sketch>, Option<Sketch>) {
-        let left = self.points.last_before(pmd).map(|(_, sketch)| *sketch);
-        (left, self.points.first_from(pmd.next()).map(|(_, sketch)| *sketch))
+    fn neighbours(&self, pmd: PmdNo) -> [Option<Point>; 2] {
+        let left = self.points.last_before(pmd).map(|(at, sketch)| (at, *sketch));
+        [left, self.points.first_from(pmd.next()).map(|(at, sketch)| (at, *sketch))]
     }
 
-    fn count_pair(&mut self, left: Option<Sketch>, right: Option<Sketch>, is_new: bool) {
-        let Some((left, right)) = left.zip(right) else { return };
-        let count = match (is_accessed(left), is_accessed(right)) {
-            (true, true) if left.is_like(right) => &mut self.alike,
-            (false, false) => return,
-            _ => &mut self.differing,
+    fn count_pair(&mut self, left: Option<Point>, right: Option<Point>, is_new: bool) {
+        let Some(((from, left), (to, right))) = left.zip(right) else { return };
+        let accessed = usize::from(is_accessed(left)) + usize::from(is_accessed(right));
+        if accessed == 0 || to.0 - from.0 < NEAR {
+            return;
+        }
+        let (count, by) = match accessed == 2 && left.is_like(right) {
+            true => (&mut self.alike, 1),
+            false => (&mut self.differing, accessed),
         };
-        *count = if is_new { *count + 1 } else { *count - 1 };
+        *count = if is_new { *count + by } else { *count - by };
     }
 }
 
@@ -110,12 +167,14 @@ mod tests {
         Sketch::Active(Interval::from_ns(ns))
     }
 
-    /// One of the survey every 32 huge ranges of `len`, of which `spans` are accessed.
+    /// One of the survey every 32 huge ranges of `len`.
     fn surveyed(len: u64, is_accessed: impl Fn(u64) -> bool) -> Clustering {
         let mut found = Clustering::new();
-        for n in (0..len).step_by(32) {
-            found.note(PmdNo(n), if is_accessed(n) { active(50_000_000) } else { Sketch::Idle });
-        }
+        let sketch = |n| if is_accessed(n) { active(50_000_000) } else { Sketch::Idle };
+        (0..len).step_by(32).for_each(|n| found.expect(PmdNo(n)));
+        // As checks show them.
+        let (accessed, idle): (Vec<u64>, Vec<u64>) = (0..len).step_by(32).partition(|n| is_accessed(*n));
+        accessed.into_iter().chain(idle).for_each(|n| found.note(PmdNo(n), sketch(n)));
         found
     }
 
@@ -123,9 +182,9 @@ mod tests {
     fn long_spans_fill_their_gaps_and_short_ones_do_not() {
         assert!(!Clustering::new().fills_gaps());
         let one = surveyed(7168, |n| (2000..2700).contains(&n));
-        assert!(one.fills_gaps(), "{}", one.probability_between());
+        assert!(one.fills_gaps(), "{}", one.all.probability_between());
         let eight = surveyed(7168, |n| n % 896 < 90);
-        assert!(eight.fills_gaps(), "{}", eight.probability_between());
+        assert!(eight.fills_gaps(), "{}", eight.all.probability_between());
         assert!(surveyed(7168, |_| true).fills_gaps(), "all of it is accessed");
         assert!(!surveyed(7168, |n| n == 64).fills_gaps(), "one alone");
         assert!(surveyed(7168, |n| (64..=96).contains(&n)).fills_gaps(), "one pair of 224 is no chance");
@@ -144,14 +203,50 @@ mod tests {
         }
     }
 
+    /// Of the second part of the survey, accessed ones are known a second before idle ones.
     #[test]
-    fn what_is_not_known_yet_is_not_counted_as_accessed() {
+    fn gaps_are_filled_neither_by_what_is_known_early_nor_left_for_what_is_not_known_yet() {
+        let mut rng = Rng::new(1);
+        let accessed: Vec<bool> = (0..7168).map(|_| rng.below(10) < 7).collect();
+        let mut by_chance = surveyed(7168, |n| accessed[usize::try_from(n).unwrap()]);
+        assert!(!by_chance.fills_gaps(), "{}", by_chance.all.probability_between());
+        let between: Vec<u64> = (0..7168).step_by(8).filter(|n| n % 32 != 0).collect();
+        between.iter().for_each(|n| by_chance.expect(PmdNo(*n)));
+        for n in between.iter().filter(|_| rng.below(10) < 7) {
+            by_chance.note(PmdNo(*n), active(50_000_000));
+            assert!(!by_chance.fills_gaps());
+        }
+        let mut whole = surveyed(7168, |_| true);
+        for n in &between {
+            whole.expect(PmdNo(*n));
+            assert!(whole.fills_gaps());
+        }
+    }
+
+    /// As of a heap that grows by little at each listing.
+    #[test]
+    fn near_neighbours_prove_nothing_about_others() {
+        let mut found = surveyed(7168, |n| n % 160 == 0);
+        assert!(!found.fills_gaps());
+        for n in (0..900).map(|n| PmdNo(10_000 + n)) {
+            found.expect(n);
+            found.note(n, active(50_000_000));
+        }
+        assert_eq!(found.all.alike, 0);
+    }
+
+    #[test]
+    fn what_was_not_added_or_is_forgotten_does_not_count() {
         let mut found = Clustering::new();
-        (0..20).for_each(|n| found.note(PmdNo(8 * n), Sketch::Pending));
+        found.note(PmdNo(8), active(50_000_000));
+        (0..20).for_each(|n| found.expect(PmdNo(8 * n)));
         (5..8).for_each(|n| found.note(PmdNo(8 * n), active(50_000_000)));
-        assert_eq!((found.accessed, found.alike, found.differing), (3, 2, 2));
+        assert_eq!((found.all.accessed, found.all.alike, found.all.differing), (3, 2, 2));
+        assert_eq!((found.known.accessed, found.known.alike, found.known.differing), (3, 2, 0));
         found.note(PmdNo(48), Sketch::Mixed);
-        assert_eq!((found.accessed, found.alike, found.differing), (2, 0, 4));
+        assert_eq!((found.all.accessed, found.all.alike, found.all.differing), (2, 0, 4));
+        (0..20).for_each(|n| found.forget(PmdNo(8 * n)));
+        assert_eq!((found.all.points.len(), found.known.points.len(), found.all.differing), (0, 0, 0));
     }
 
     /// The same counts, whatever the order of notes, and after some were forgotten.
@@ -159,19 +254,23 @@ mod tests {
     fn the_counts_are_those_of_the_points_that_are_left() {
         let mut rng = Rng::new(5);
         let kinds = [Sketch::Idle, active(50_000_000), active(1_000_000), Sketch::Mixed, Sketch::Pending];
-        let mut found = Clustering::new();
+        let mut found = Points::new();
         for _ in 0..400 {
             let pmd = PmdNo(rng.below(60));
             match rng.below(4) {
-                0 => found.forget(pmd),
+                0 => drop(found.forget(pmd)),
                 _ => found.note(pmd, kinds[usize::try_from(rng.below(5)).unwrap()]),
             }
-            let all: Vec<Sketch> = found.points.values().copied().collect();
-            let pairs = |is: fn(Sketch, Sketch) -> bool| all.windows(2).filter(|two| is(two[0], two[1])).count();
-            let alike = pairs(|a, b| is_accessed(a) && a.is_like(b));
-            let one_sided = pairs(|a, b| (is_accessed(a) || is_accessed(b)) && !(is_accessed(a) && a.is_like(b)));
-            let accessed = all.iter().filter(|sketch| is_accessed(**sketch)).count();
-            assert_eq!((found.accessed, found.alike, found.differing), (accessed, alike, one_sided));
+            let all: Vec<(PmdNo, Sketch)> = found.points.iter().map(|(pmd, sketch)| (pmd, *sketch)).collect();
+            let (mut alike, mut differing) = (0, 0);
+            for two in all.windows(2).filter(|two| two[1].0.0 - two[0].0.0 >= NEAR) {
+                match (is_accessed(two[0].1), is_accessed(two[1].1)) {
+                    (true, true) if two[0].1.is_like(two[1].1) => alike += 1,
+                    (a, b) => differing += usize::from(a) + usize::from(b),
+                }
+            }
+            let accessed = all.iter().filter(|(_, sketch)| is_accessed(*sketch)).count();
+            assert_eq!((found.accessed, found.alike, found.differing), (accessed, alike, differing));
         }
     }
 }

@@ -89,9 +89,6 @@ impl Target {
             return;
         }
         let Some(sketch) = entry.heat.sketch(now) else { return };
-        if entry.timing.is(Flags::SURVEYED) {
-            self.survey.note_point(pmd, sketch);
-        }
         for Sooner { between: (after, before), rank } in self.survey.note(pmd, sketch).into_iter().flatten() {
             let stretch = self.pmds.range(after.next()..before).filter(|(_, e)| !e.timing.is(Flags::CHECKED));
             let stretch: Vec<PmdNo> = stretch.map(|(pmd, _)| pmd).collect();

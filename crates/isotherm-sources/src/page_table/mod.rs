@@ -266,6 +266,7 @@ fn populated(addr: Addr, answer: &Answer, out: &mut Vec<PmdNo>) {
 fn push_all(first: u64, listed: Mask, out: &mut Vec<PmdNo>) {
     for (first, word) in (first..).step_by(64).zip(listed.0) {
         match word {
+            0 => {}
             u64::MAX => out.extend((first..first + 64).map(PmdNo)),
             _ => out.extend((0..64).filter(|bit| word >> bit & 1 == 1).map(|bit| PmdNo(first + bit))),
         }
