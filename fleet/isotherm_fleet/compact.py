@@ -270,7 +270,8 @@ class Compactor:
         numbered = self.store.manifests(table, date)
         old = [entry for _, entry in numbered if entry.written_s + self.options.grace_s <= now_s]
         day = contract.day_dir(table, date)
-        self.store.remove(self.store.leftovers(day, now_s - KEEP_PARTS_S))
+        for folder in contract.day_dirs(table, date):
+            self.store.remove(self.store.leftovers(folder, now_s - KEEP_PARTS_S))
         if not old:
             return 0
         settled = manifest.parse(self.store.read(old[-1].path), old[-1].path)

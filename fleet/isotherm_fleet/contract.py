@@ -149,6 +149,13 @@ def day_dir(table: str, date: dt.date) -> str:
     return f"{ROOT}/{table}/date={date.isoformat()}"
 
 
+def day_dirs(table: str, date: dt.date) -> list[str]:
+    """All folders in which a compaction of a table and day writes: of objects, of their siblings, and of manifests."""
+    day = day_dir(table, date)
+    siblings = [hourly_path(day)] if table in HOURLY else []
+    return [day, *siblings, manifest_dir(table, date)]
+
+
 def manifest_dir(table: str, date: dt.date) -> str:
     """The folder of the manifests of a table and day."""
     return f"{ROOT}/_manifests/{table}/date={date.isoformat()}"

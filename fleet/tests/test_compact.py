@@ -313,13 +313,18 @@ def test_a_compaction_that_is_killed_at_any_step_loses_and_doubles_nothing(tmp_p
 
 
 def test_unfinished_files_are_removed_after_a_day(copied: Path) -> None:
-    part = copied / "v1/wss/date=2026-11-10/.part-abc"
-    part.write_bytes(b"x")
     compacted(copied)
-    assert part.exists()
-    later = part.stat().st_mtime + 2 * 86400
+    day = "date=2026-11-10"
+    folders = [f"v1/wss/{day}", f"v1/heat/{day}", f"v1/heat_1h/{day}", f"v1/_manifests/heat/{day}"]
+    parts = [copied / folder / ".part-abc" for folder in folders]
+    for part in parts:
+        assert part.parent.is_dir()
+        part.write_bytes(b"x")
+    compacted(copied)
+    assert all(part.exists() for part in parts)
+    later = parts[-1].stat().st_mtime + 2 * 86400
     compacted(copied, now=lambda: later)
-    assert not part.exists()
+    assert not any(part.exists() for part in parts)
 
 
 def test_days_that_are_far_back_are_not_listed(copied: Path) -> None:

@@ -91,6 +91,10 @@ impl Roll for Rows {
         let objects = Object::all_of(&host, &rows).map_err(|error| Failed::Batches(error.to_string()))?;
         Ok(objects.into_iter().map(|object| Made { path: object.path, bytes: object.bytes }).collect())
     }
+
+    fn check(batch: &[u8]) -> Result<(), String> {
+        from_bytes(batch).map(drop)
+    }
 }
 
 fn to_bytes(tables: &[RowBatch]) -> Result<Vec<u8>, String> {

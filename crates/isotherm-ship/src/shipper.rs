@@ -45,6 +45,8 @@ pub trait Roll {
     fn finish(&mut self) -> Result<Vec<Batch>, String>;
     /// The objects of batches, by nothing but these arguments.
     fn objects(sequence: u64, header: &Header, batches: Vec<Vec<u8>>) -> Result<Vec<Made>, Failed>;
+    /// Whether a batch can be read. An error says why not.
+    fn check(batch: &[u8]) -> Result<(), String>;
 }
 
 /// Why an hour could not be closed.
@@ -60,6 +62,32 @@ impl From<spool::Error> for Failed {
     fn from(error: spool::Error) -> Failed {
         Failed::Spool(error)
     }
+}
+
+/// The objects of the batches of an hour that can be read. Why others cannot be goes into `unreadable`: they may be damaged, or of a version with
+/// other columns. The hour fails if none can be read.
+fn objects_of_readable<R: Roll>(
+    (sequence, header): (u64, &Header),
+    batches: Vec<Vec<u8>>,
+    unreadable: &mut Vec<String>,
+) -> Result<Vec<Made>, Failed> {
+    let failed = match R::objects(sequence, header, batches.clone()) {
+        Err(Failed::Batches(why)) => Failed::Batches(why),
+        made_or_tried_again => return made_or_tried_again,
+    };
+    let (mut readable, mut wrong) = (Vec::new(), Vec::new());
+    for batch in batches {
+        match R::check(&batch) {
+            Ok(()) => readable.push(batch),
+            Err(why) => wrong.push(why),
+        }
+    }
+    if readable.is_empty() || wrong.is_empty() {
+        return Err(failed);
+    }
+    let made = R::objects(sequence, header, readable)?;
+    *unreadable = wrong;
+    Ok(made)
 }
 
 /// What a shipper knows.
@@ -212,8 +240,14 @@ impl<R: Roll> Shipper<R> {
 
     fn close(&mut self, sequence: u64, now: Moment) {
         fault::point("hour.over");
-        match self.spool.close_hour(sequence, R::objects) {
-            Ok(objects) => self.plan(objects, now),
+        let mut unreadable = Vec::new();
+        match self.spool.close_hour(sequence, |sequence, header, batches| {
+            objects_of_readable::<R>((sequence, header), batches, &mut unreadable)
+        }) {
+            Ok(objects) => {
+                self.plan(objects, now);
+                self.note_unreadable(&unreadable, now);
+            }
             Err(Failed::Spool(error)) => {
                 // Not with the next snapshot: all rows of the hour were read and encoded for nothing.
                 self.touched_ns.insert(sequence, now.mono_ns);
@@ -230,6 +264,17 @@ impl<R: Roll> Shipper<R> {
         self.touched_ns.remove(&sequence);
         let dropped = self.spool.shrink();
         self.drop_objects(&dropped, now);
+    }
+
+    /// Counts batches that were left out, and reports them with the first reason.
+    fn note_unreadable(&mut self, unreadable: &[String], now: Moment) {
+        let Some(why) = unreadable.first() else { return };
+        let count = unreadable.len() as u64;
+        let noted = self.spool.note_lost(count);
+        self.trouble(format!("make objects of an hour: {why}; the rows of {count} batches are lost"), now);
+        if let Err(error) = noted {
+            self.trouble(error.to_string(), now);
+        }
     }
 
     fn plan(&mut self, objects: Vec<ObjectId>, now: Moment) {

@@ -8,6 +8,8 @@ use std::time::Duration;
 const MINUTE: u64 = 60_000_000_000;
 /// The hour in which tests begin, in hours since the epoch.
 const HOUR: u64 = 500_000;
+/// A batch that cannot be read.
+const WRONG: [u8; 1] = [66];
 
 #[derive(Debug, Default)]
 struct Numbers {
@@ -23,8 +25,8 @@ impl Roll for Numbers {
         let end = snapshot.host.end_unix_ns;
         let hour = (end - 1) / HOUR_NS;
         self.open = vec![9];
-        let batch =
-            Batch { header: header(hour), ends_hour: end == (hour + 1) * HOUR_NS, end_unix_ns: end, bytes: vec![1] };
+        let bytes = if snapshot.host.hostname == "wrong" { WRONG.to_vec() } else { vec![1] };
+        let batch = Batch { header: header(hour), ends_hour: end == (hour + 1) * HOUR_NS, end_unix_ns: end, bytes };
         Ok(vec![batch])
     }
     fn lost(&mut self, _: u64) {}
@@ -35,9 +37,15 @@ impl Roll for Numbers {
         let bytes = std::mem::take(&mut self.open);
         Ok(vec![Batch { header: header(HOUR), ends_hour: false, end_unix_ns: 7, bytes }])
     }
+    fn check(batch: &[u8]) -> Result<(), String> {
+        if batch == WRONG { Err("a wrong batch".into()) } else { Ok(()) }
+    }
     fn objects(sequence: u64, header: &Header, batches: Vec<Vec<u8>>) -> Result<Vec<Made>, Failed> {
         if batches.len() == 13 {
             return Err(Failed::Batches("thirteen".into()));
+        }
+        if batches.iter().any(|batch| *batch == WRONG) {
+            return Err(Failed::Batches("a wrong one".into()));
         }
         let path = |table| format!("v1/{table}/{}/{sequence}.parquet", header.hour);
         Ok([("a", batches.concat()), ("b", vec![0; 10])].map(|(table, bytes)| Made { path: path(table), bytes }).into())
@@ -74,11 +82,13 @@ impl Bench {
 
     /// Snapshots of five minutes each.
     fn snapshots(&mut self, count: u64) {
-        for _ in 0..count {
-            self.pass(5);
-            let host = HostRow { end_unix_ns: self.now.wall_ns, ..HostRow::default() };
-            self.shipper.snapshot(Snapshot { host, ..Snapshot::default() }, self.now);
-        }
+        (0..count).for_each(|_| self.snapshot(""));
+    }
+
+    fn snapshot(&mut self, hostname: &str) {
+        self.pass(5);
+        let host = HostRow { end_unix_ns: self.now.wall_ns, hostname: hostname.into(), ..HostRow::default() };
+        self.shipper.snapshot(Snapshot { host, ..Snapshot::default() }, self.now);
     }
 
     fn sent(&mut self) -> Vec<String> {
@@ -206,6 +216,24 @@ fn batches_of_which_no_objects_can_be_made_end_nothing_else() {
     bench.now.wall_ns = (HOUR + 1) * HOUR_NS;
     bench.snapshots(12);
     assert_eq!(bench.sent().len(), 2);
+}
+
+#[test]
+fn the_batches_of_an_hour_that_can_be_read_are_sent_without_the_others() {
+    let mut bench = Bench::new(Duration::ZERO, 1 << 20);
+    bench.snapshots(4);
+    bench.snapshot("wrong");
+    bench.snapshot("wrong");
+    bench.snapshots(6);
+    let sent = bench.shipper.to_send(bench.now);
+    let of_a = sent.iter().find(|(id, _)| id.path.contains("/a/"));
+    assert_eq!(of_a.map(|(_, bytes)| &**bytes), Some(&[1; 10][..]));
+    assert_eq!(bench.shipper.counts().dropped_batches, 2);
+    let notes = bench.notes().concat();
+    assert!(notes.contains("a wrong batch; the rows of 2 batches are lost"), "{notes}");
+    (0..12).for_each(|_| bench.snapshot("wrong"));
+    assert_eq!(bench.shipper.counts().dropped_batches, 14, "an hour of which none can be read");
+    assert!(bench.notes().concat().contains("its rows are lost"));
 }
 
 #[test]

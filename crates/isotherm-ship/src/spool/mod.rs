@@ -336,6 +336,12 @@ impl Spool {
         self.forget_log(sequence)
     }
 
+    /// Counts batches as lost that were left out of the objects of an hour.
+    pub fn note_lost(&mut self, batches: u64) -> Result<()> {
+        self.counts.dropped_batches += batches;
+        self.write_counts()
+    }
+
     /// What its batches cover has to be remembered before they are removed.
     fn forget_log(&mut self, sequence: u64) -> Result<()> {
         self.counts.covered_until_unix_ns = self.covered_until_unix_ns();
