@@ -34,6 +34,9 @@ fn the_demo_finds_hot_pages_and_only_those() {
     let found = demo(&Stage::new(), "");
     assert!(number(&found, "recall") >= 0.95 && number(&found, "precision") >= 0.95, "{found}");
     assert!(number(&found, "hot_bytes_error_pct") < 5.0 && found["granularity"] == "page", "{found}");
+    // Good in the first half of what was watched, from then on, and exact in the end.
+    let (good_s, exact_s) = (number(&found, "good_s"), number(&found, "exact_s"));
+    assert!(good_s <= number(&found, "seconds") / 2.0 && good_s <= exact_s, "{found}");
     // The budget is 1%; what is over comes from starting up, and from a monitor that was not optimized.
     assert!(number(&found, "monitor_cpu_pct") < 4.0 && found["read_errors"] == 0, "{found}");
     assert!(number(&found, "slowdown_estimated_pct") <= 1.1, "{found}");
