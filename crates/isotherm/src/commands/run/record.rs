@@ -11,7 +11,6 @@ use crate::watch::warn_set_back;
 use anyhow::{Context, Result};
 use isotherm_heat::{RunInfo, Snapshot};
 use isotherm_record::{Options, Writer};
-use isotherm_sys::clock;
 
 /// Records, if the user has asked for it.
 #[derive(Debug)]
@@ -24,9 +23,9 @@ struct Recording {
 }
 
 impl Recording {
-    /// Adds a snapshot that was taken when the monotonic clock showed `monotonic_ns`.
-    fn push(&mut self, snapshot: &mut Snapshot, monotonic_ns: u64) -> Result<(), isotherm_record::Error> {
-        let (end, set_back) = self.in_order.at(snapshot.end_unix_ns, monotonic_ns);
+    /// Adds a snapshot. It may have been taken a while ago, so its own time since the start counts, and not a clock that is read now.
+    fn push(&mut self, snapshot: &mut Snapshot) -> Result<(), isotherm_record::Error> {
+        let (end, set_back) = self.in_order.at(snapshot.end_unix_ns, snapshot.cost.elapsed_ns);
         if let Some(by_ns) = set_back {
             warn_set_back(by_ns);
         }
@@ -53,10 +52,9 @@ impl Recorder {
         self.0.is_some()
     }
 
-    /// Adds a snapshot that was taken now.
+    /// Adds a snapshot.
     pub fn push(&mut self, snapshot: &mut Snapshot) {
-        let now = clock::monotonic_ns();
-        if let Some(Err(error)) = self.0.as_mut().map(|recording| recording.push(snapshot, now)) {
+        if let Some(Err(error)) = self.0.as_mut().map(|recording| recording.push(snapshot)) {
             output::warn(format_args!("nothing is recorded from now on: {error}"));
             self.0 = None;
         }
@@ -78,9 +76,10 @@ mod tests {
 
     const S: u64 = 1_000_000_000;
 
-    /// A window of a second that ends then.
-    fn window(end_s: u64) -> Snapshot {
-        Snapshot { start_unix_ns: (end_s - 1) * S, end_unix_ns: end_s * S, targets: vec![], cost: Cost::default() }
+    /// A window of a second that ends then, so long after the start.
+    fn window(end_s: u64, elapsed_s: u64) -> Snapshot {
+        let cost = Cost { elapsed_ns: elapsed_s * S, ..Cost::default() };
+        Snapshot { start_unix_ns: (end_s - 1) * S, end_unix_ns: end_s * S, targets: vec![], cost }
     }
 
     #[test]
@@ -90,10 +89,10 @@ mod tests {
         let writer = Writer::create(&path, &RunInfo::default(), Options::default()).unwrap();
         let mut recording = Recording { writer, in_order: WallTime::default() };
         // A minute back after the second one.
-        for (monotonic_s, shown_s) in [(1, 1000), (2, 1001), (3, 942), (4, 943)] {
-            let mut snapshot = window(shown_s);
-            recording.push(&mut snapshot, monotonic_s * S).unwrap();
-            assert_eq!(snapshot, window(shown_s));
+        for (elapsed_s, shown_s) in [(1, 1000), (2, 1001), (3, 942), (4, 943)] {
+            let mut snapshot = window(shown_s, elapsed_s);
+            recording.push(&mut snapshot).unwrap();
+            assert_eq!(snapshot, window(shown_s, elapsed_s));
         }
         recording.writer.finish().unwrap();
         let read = Read::open(&path).unwrap();
