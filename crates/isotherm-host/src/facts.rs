@@ -4,10 +4,10 @@
 //! conclusions.
 
 use crate::kernel::{self, KernelConfig, Lockdown, Release};
+use crate::machine::Machine;
 use crate::memory::{Mglru, NumaNode, Shuffle, Thp};
 use crate::pmu::Pmu;
 use isotherm_sys::caps::{self, Cap, Caps};
-use isotherm_sys::cpus::cpus_online;
 use isotherm_sys::damon;
 use isotherm_sys::files::Tree;
 use isotherm_sys::proc::{Proc, meminfo};
@@ -87,9 +87,7 @@ impl HostFacts {
     /// Reads all facts. The caller passes the size of a base page, which comes from a system call and not from a file.
     pub fn read(roots: &HostRoots, page_size: u64) -> HostFacts {
         let (proc, sys) = (Tree::at(&roots.proc), Tree::at(&roots.sys));
-        let kernel = proc.text("sys/kernel/osrelease").and_then(|text| Release::parse(&text));
-        let text = proc.text("meminfo");
-        let memory = |key| text.as_deref().and_then(|text| meminfo(text, key));
+        let Machine { kernel, cpu_model, cpus, memory } = Machine::read(roots);
         let config = KernelConfig::read(&proc, &roots.boot, kernel.as_ref());
         HostFacts {
             arch: std::env::consts::ARCH.to_owned(),
@@ -120,10 +118,10 @@ impl HostFacts {
             page_idle: sys.exists("kernel/mm/page_idle/bitmap"),
             psi: proc.exists("pressure/memory"),
             memory_cgroups: memory_cgroups(&sys),
-            cpu_model: proc.text("cpuinfo").and_then(|text| cpu_model(&text)),
-            cpus: cpus_online(&roots.sys),
-            memory: memory("MemTotal"),
-            swap: memory("SwapTotal"),
+            cpu_model,
+            cpus,
+            memory,
+            swap: proc.text("meminfo").and_then(|text| meminfo(&text, "SwapTotal")),
         }
     }
 
@@ -143,7 +141,7 @@ impl HostFacts {
 
     /// Whether the kernel is of this version or later; unknown if its version is.
     pub fn kernel_since(&self, major: u32, minor: u32) -> Option<bool> {
-        self.kernel.as_ref().map(|kernel| kernel.version >= (major, minor))
+        self.kernel.as_ref().map(|kernel| kernel.is_since(major, minor))
     }
 }
 
@@ -164,13 +162,4 @@ fn memory_cgroups(sys: &Tree<'_>) -> Option<bool> {
         Some(controllers) => Some(controllers.split_whitespace().any(|name| name == "memory")),
         None => sys.exists(LIST).filter(|there| !there),
     }
-}
-
-/// `model name` on x86. Other architectures use another key, or have none.
-fn cpu_model(cpuinfo: &str) -> Option<String> {
-    const KEYS: [&str; 3] = ["model name", "cpu model", "Model"];
-    cpuinfo.lines().find_map(|line| {
-        let (key, value) = line.split_once(':')?;
-        KEYS.contains(&key.trim()).then(|| value.trim().to_owned())
-    })
 }

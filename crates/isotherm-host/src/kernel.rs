@@ -2,6 +2,7 @@
 
 use flate2::read::GzDecoder;
 use isotherm_sys::files::Tree;
+use isotherm_sys::roots::HostRoots;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File};
@@ -23,6 +24,20 @@ impl Release {
         let mut numbers = text.split(|c: char| !c.is_ascii_digit());
         let version = (numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?);
         Some(Release { text: text.to_owned(), version })
+    }
+
+    /// The release of the running kernel; `None` if `/proc` does not show it.
+    pub fn running(roots: &HostRoots) -> Option<Release> {
+        Release::of(&Tree::at(&roots.proc))
+    }
+
+    pub(super) fn of(proc: &Tree<'_>) -> Option<Release> {
+        Release::parse(&proc.text("sys/kernel/osrelease")?)
+    }
+
+    /// Whether it is of this version or later.
+    pub fn is_since(&self, major: u32, minor: u32) -> bool {
+        self.version >= (major, minor)
     }
 }
 

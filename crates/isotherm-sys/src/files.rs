@@ -1,21 +1,26 @@
 //! Small files of `/proc` and `/sys`. The results keep "unknown" and "absent" apart.
 
-use std::fs;
-use std::io;
+use std::cell::OnceCell;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 /// A kernel file system at some root. If nothing is mounted there, everything about it is unknown.
 #[derive(Debug)]
 pub struct Tree<'a> {
     root: &'a Path,
-    mounted: bool,
+    /// Found out when it is asked for: `/proc` looks up a thousand processes before it names the first entry.
+    mounted: OnceCell<bool>,
 }
 
 impl<'a> Tree<'a> {
     /// The file system at `root`.
     pub fn at(root: &'a Path) -> Tree<'a> {
-        let mounted = fs::read_dir(root).is_ok_and(|mut entries| entries.next().is_some());
-        Tree { root, mounted }
+        Tree { root, mounted: OnceCell::new() }
+    }
+
+    fn is_mounted(&self) -> bool {
+        *self.mounted.get_or_init(|| fs::read_dir(self.root).is_ok_and(|mut entries| entries.next().is_some()))
     }
 
     /// Where a file of it is.
@@ -25,7 +30,7 @@ impl<'a> Tree<'a> {
 
     /// Whether there is such a file; `None` if we may not check, or if nothing is mounted here.
     pub fn exists(&self, name: &str) -> Option<bool> {
-        if !self.mounted {
+        if !self.is_mounted() {
             return None;
         }
         match fs::metadata(self.path(name)) {
@@ -39,6 +44,13 @@ impl<'a> Tree<'a> {
     pub fn text(&self, name: &str) -> Option<String> {
         let bytes = fs::read(self.path(name)).ok()?;
         Some(String::from_utf8_lossy(&bytes).trim().to_owned())
+    }
+
+    /// What `find` makes of the first line for which it finds anything. Nothing is read behind that: the kernel makes the text as it
+    /// is read, and `cpuinfo` of a large machine takes it milliseconds.
+    pub fn find_line<T>(&self, name: &str, find: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let lines = BufReader::new(File::open(self.path(name)).ok()?).split(b'\n');
+        lines.map_while(io::Result::ok).find_map(|line| find(&String::from_utf8_lossy(&line)))
     }
 
     /// A file that holds one number.
@@ -76,5 +88,25 @@ impl<'a> Tree<'a> {
         let mut found: Vec<u32> = names.iter().filter_map(|n| n.strip_prefix(prefix)?.parse().ok()).collect();
         found.sort_unstable();
         Some(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_for_which_anything_is_found() {
+        let root = tempfile::TempDir::new().unwrap();
+        fs::write(root.path().join("cpuinfo"), b"processor : 0\nmodel : \xff A\nmodel : B").unwrap();
+        let tree = Tree::at(root.path());
+        let value = |key: &str| {
+            tree.find_line("cpuinfo", |line| {
+                line.split_once(" : ").filter(|(k, _)| *k == key).map(|(_, v)| v.to_owned())
+            })
+        };
+        assert_eq!(value("model").as_deref(), Some("\u{fffd} A"));
+        assert_eq!(value("flags"), None);
+        assert_eq!(tree.find_line("none", |_| Some(())), None);
     }
 }

@@ -87,10 +87,9 @@ pub fn over(targets: &TargetArgs) -> Over {
     if targets.all || targets.pids.is_empty() {
         return Over::Host;
     }
-    let pids = match proc.family() {
-        Ok(family) if !targets.no_children => family.with_descendants(&targets.pids),
-        _ => targets.pids.clone(),
-    };
+    // Not all processes of the host: that would take longer than opening the source where there are thousands.
+    let family = if targets.no_children { None } else { proc.family_of(&targets.pids).ok() };
+    let pids = family.map_or_else(|| targets.pids.clone(), |family| family.with_descendants(&targets.pids));
     let threads: usize = pids.iter().map(|pid| proc.threads(*pid).map_or(0, |t| t.len())).sum();
     let roots = HostRoots::default();
     let cpus = cpus_online(&roots.sys).unwrap_or(1) as usize;

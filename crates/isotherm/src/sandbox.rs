@@ -9,7 +9,7 @@ use crate::args::source::{ClearArg, SourceArg};
 use crate::args::watching::WatchArgs;
 use crate::output;
 use isotherm_heat::source::AccessSource;
-use isotherm_host::{HostFacts, HostRoots};
+use isotherm_host::{HostRoots, Release};
 use isotherm_sandbox::{Calls, Files, InForce, Part, Policy, Writes};
 use isotherm_schemes::state::SandboxStatus;
 use rustix::thread::{CapabilitySet, capabilities};
@@ -264,7 +264,7 @@ fn state_folder() -> Option<PathBuf> {
 
 /// Whether loaded BPF programs can be used without capabilities, whatever `kernel.unprivileged_bpf_disabled` is.
 fn bpf_is_free_of_capabilities() -> bool {
-    HostFacts::read(&HostRoots::default(), isotherm_units::PAGE_SIZE).kernel_since(5, 19) == Some(true)
+    Release::running(&HostRoots::default()).is_some_and(|kernel| kernel.is_since(5, 19))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use indicatif::ProgressBar;
 use isotherm_heat::Clock;
 use isotherm_heat::source::AccessSource;
 use isotherm_heat::{Granularity, RunInfo, Snapshot, TargetHeat};
-use isotherm_host::{HostFacts, HostRoots};
+use isotherm_host::{HostRoots, Machine};
 use isotherm_monitor::{CLEAR_TICK, Follower, Mode, Monitor, Selection, Settings};
 use isotherm_schemes::collapse::{Rules, benefit};
 use isotherm_schemes::page_out::{IdlePmd, IdleWindow};
@@ -441,7 +441,7 @@ pub fn default_max_cpu(source: &dyn AccessSource) -> f64 {
 
 /// Describes this run and the machine.
 pub fn run_info(source: &dyn AccessSource, settings: Settings, window_ns: u64) -> RunInfo {
-    let host = HostFacts::read(&HostRoots::default(), isotherm_units::PAGE_SIZE);
+    let machine = Machine::read(&HostRoots::default());
     let description = source.describe();
     RunInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -455,10 +455,10 @@ pub fn run_info(source: &dyn AccessSource, settings: Settings, window_ns: u64) -
         intervals_goal: settings.intervals_goal,
         // Recorded as JSON for people to read, so it may lose bytes. A command that is started gets its original arguments.
         command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
-        kernel: host.kernel.map(|k| k.text).unwrap_or_default(),
-        cpu: host.cpu_model.unwrap_or_default(),
-        cpus: host.cpus.unwrap_or_default(),
-        memory: host.memory.unwrap_or_default(),
+        kernel: machine.kernel.map(|k| k.text).unwrap_or_default(),
+        cpu: machine.cpu_model.unwrap_or_default(),
+        cpus: machine.cpus.unwrap_or_default(),
+        memory: machine.memory.unwrap_or_default(),
     }
 }
 
