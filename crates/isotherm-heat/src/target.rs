@@ -54,7 +54,7 @@ use crate::survey::{Rank, Survey, choose};
 use around::Ahead;
 use first::FirstChecks;
 use isotherm_units::PmdNo;
-use moments::{grid, hot_turn, scan_turn};
+use moments::{hot_turn, late_read, scan_turn};
 
 /// Distance of the first read after a clear.
 pub const FIRST_READ: Ns = 10_000_000;
@@ -414,9 +414,8 @@ impl Target {
         let planned = t.next_read();
         if distance < scan_period {
             t.set_step(t.step() + doublings);
-            // From the clear on, reads are at 10, 20, 40 ...: each gap is as long as all gaps before it.
-            let at = now + distance;
-            t.plan_read(if distance >= MIN_IDLE { at.next_multiple_of(grid(distance, 8)) } else { at });
+            // From the clear on, reads are at 10, 20, 40 ...: each gap is about as long as all gaps before it.
+            t.plan_read(late_read(now + distance, distance));
         } else {
             t.plan_read(scan_turn(self.seed, pmd, now, scan_period));
             self.ahead.earn();
@@ -511,7 +510,8 @@ impl Target {
             (false, true) => HURRIED_STEP,
             (false, false) => 0,
         });
-        self.reads.push(t.plan_read(now + (FIRST_READ << t.step())), pmd);
+        let distance = FIRST_READ << t.step();
+        self.reads.push(t.plan_read(late_read(now + distance, distance)), pmd);
         learned
     }
 
@@ -733,7 +733,11 @@ mod tests {
         let fresh = target.refit(&pmds);
         fresh.iter().for_each(|pmd| read(&mut target, 0, *pmd, Mask::ALL));
         let of_survey = target.due_clears(0, ClearQuota { urgent: 0, first: 1, routine: 0 })[0];
-        assert_eq!(reads_of(&mut target, 0, of_survey), [10, 20, 40, 80, 160, 320, 640, 1280]);
+        assert_eq!(
+            reads_of(&mut target, 0, of_survey),
+            [10, 20, 40, 80, 160, 300, 600, 1200],
+            "the late ones on the grid"
+        );
         let rank = |target: &Target, pmd| target.pmds.get(pmd).and_then(|entry: &Entry| entry.timing.rank());
         let rest: Vec<PmdNo> = pmds.iter().copied().filter(|pmd| rank(&target, *pmd) == Some(Rank::Rest)).collect();
         assert_eq!(reads_of(&mut target, 5000 * MS, rest[0]), [20, 160, 1300], "the last on the grid");
@@ -742,7 +746,7 @@ mod tests {
         let (last, others) = (rest[rest.len() - 1], pmds.iter().filter(|pmd| !rest[rest.len() - 200..].contains(pmd)));
         others.for_each(|pmd| target.refused(*pmd));
         assert!((1..=HURRIED_FROM).contains(&target.unchecked()), "{}", target.unchecked());
-        assert_eq!(reads_of(&mut target, 9000 * MS, last), [10, 20, 40, 80, 160, 320, 640, 1280]);
+        assert_eq!(reads_of(&mut target, 9000 * MS, last), [10, 20, 40, 80, 160, 300, 600, 1200]);
     }
 
     #[test]

@@ -50,14 +50,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use watched::TargetMonitor;
 
-/// How often clears are considered, and so the shortest interval between two samples of a region.
+/// How often clears are considered, and so the shortest interval between two samples of a region, and the longest sleep. To wake up takes 20 to
+/// 60 us.
 pub const CLEAR_TICK: Ns = 200_000_000;
 /// How often the frames of shared pages are compared.
 const SHARED_TICK: Ns = 10_000_000_000;
 /// The share of time that this may take.
 const SHARED_SHARE: u64 = 1000;
-/// The longest sleep, so that a request to stop is noticed.
-const LONGEST_SLEEP: Ns = 100_000_000;
 
 /// A target is sampled if at the allowed CPU it would take longer than this to check all of its huge ranges once.
 pub const FIRST_PICTURE: Ns = 300_000_000_000;
@@ -272,7 +271,7 @@ impl<C: Clock> Monitor<C> {
                 self.next_shared = now + SHARED_TICK.max(took * SHARED_SHARE);
             }
             self.charge_cpu();
-            self.clock.sleep_until(self.next_event().min(until).min(self.clock.now() + LONGEST_SLEEP));
+            self.clock.sleep_until(self.next_event().min(until));
             self.cpu.charge_waking(self.clock.cpu(), self.clock.now());
         }
     }

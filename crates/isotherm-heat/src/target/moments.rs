@@ -1,18 +1,36 @@
 //! Moments of reads and clears: late reads share passes, and neighbours have their turns at different times.
 
-use crate::pmd::Ns;
+use crate::pmd::{MIN_IDLE, Ns};
 use isotherm_units::PmdNo;
 
 /// Between two checks of a huge range with hot pages. A check of all of them costs the target 0.2% of a core for each GiB at that.
 const HOT_PERIOD: Ns = 64_000_000_000;
 /// Late reads are due at multiples of this or of a power of two times this.
 const SCAN_GRID: Ns = 100_000_000;
+/// Reads that are closer than this are done at their time: they show short intervals.
+const EACH_AT_ITS_TIME: Ns = 150_000_000;
 /// Neighbours that the background scan reads at the same moment. Plans of reads are kept by runs of neighbours.
 const SCAN_BLOCK: u64 = 4;
 
+/// When to read what is due at `at`, `distance` from now: about then, together with others. A pass costs as much as forty huge ranges in it. Where
+/// the budget is small, few are cleared at once, and without this half of the CPU time went into passes and into waking up for them.
+///
+/// From 320 ms after a clear on it is the nearest of the moments, and so at twice the distance of the read before on average. With the next of
+/// them, whether pages that are accessed twice a second are hot would depend on the moment at which the monitor started.
+pub(super) fn late_read(at: Ns, distance: Ns) -> Ns {
+    match distance {
+        ..EACH_AT_ITS_TIME => at,
+        EACH_AT_ITS_TIME..MIN_IDLE => {
+            let grid = if distance < MIN_IDLE / 2 { SCAN_GRID / 2 } else { SCAN_GRID };
+            (at + grid / 2) / grid * grid
+        }
+        _ => at.next_multiple_of(grid(distance, 8)),
+    }
+}
+
 /// Reads that are so far away are due at multiples of this, so that a pass reads many: one part in `parts` of the distance, or up to half of
 /// that, but [`SCAN_GRID`] at least.
-pub(super) fn grid(distance: Ns, parts: u64) -> Ns {
+fn grid(distance: Ns, parts: u64) -> Ns {
     SCAN_GRID << (distance / (parts * SCAN_GRID)).max(1).ilog2()
 }
 
@@ -58,6 +76,26 @@ mod tests {
             assert_eq!(next_turn(seed, first, HOT_PERIOD, turn), turn);
             assert_eq!(next_turn(seed, first, HOT_PERIOD, turn + 1), turn + HOT_PERIOD);
         }
+    }
+
+    #[test]
+    fn reads_that_are_more_than_150_ms_away_are_shared_and_the_distances_stay_about_doubled() {
+        for cleared in (1_000..1_200).map(|ms| ms * 1_000_000) {
+            let mut read = cleared + 160_000_000;
+            let late = [160, 320, 640, 1280].map(|distance| {
+                read = late_read(read + distance * 1_000_000, distance * 1_000_000);
+                (read - cleared) / 1_000_000
+            });
+            let nominal = [320, 640, 1280, 2560];
+            for (at, nominal) in late.into_iter().zip(nominal) {
+                assert!((nominal - nominal / 12..=nominal + nominal / 12).contains(&at), "{late:?}");
+            }
+            // An access between two of them is at the interval that is twice the geometric mean: below 1,069 ms it is hot.
+            assert!(4 * late[0] * late[1] < 1_069 * 1_069, "{late:?}");
+            assert!(late[2] * 1_000_000 >= MIN_IDLE, "{late:?}");
+            assert!(late.iter().all(|at| (cleared / 1_000_000 + at) % 50 == 0), "{late:?}");
+        }
+        assert_eq!([40, 80].map(|distance| late_read(1_003, distance * 1_000_000)), [1_003; 2]);
     }
 
     #[test]
