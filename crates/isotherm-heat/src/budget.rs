@@ -2,9 +2,10 @@
 //!
 //! Both are token buckets. They fill with time and hold a few seconds' worth, so that a new target gets a quick first
 //! answer. What that takes beyond the allowed share is paid back: until the average is within the share, the bucket
-//! fills at three quarters of its rate. So the share holds for the whole run from four times the credit on. The caller
-//! reports what was spent (CPU time measured, pages seen touched again). A wrong estimate is therefore paid back before
-//! anything more is done.
+//! fills at three quarters of its rate. So the share holds for the whole run from four times the credit on. The monitor's
+//! CPU is paid back a little later, with more: as long as there is no picture, each second counts. The caller reports what
+//! was spent (CPU time measured, pages seen touched again). A wrong estimate is therefore paid back before anything more
+//! is done.
 
 use crate::pmd::Ns;
 
@@ -21,10 +22,19 @@ pub struct Bucket {
     filled_at: Ns,
     /// Spent so far beyond what the share allowed until now.
     over_ns: f64,
+    pay_back: PayBack,
 }
 
-/// How fast a bucket fills while more was spent on average than allowed.
-const PAY_BACK: f64 = 0.75;
+/// How fast a bucket fills while more was spent on average than allowed, and from when on.
+#[derive(Clone, Copy, Debug)]
+struct PayBack {
+    from: Ns,
+    rate: f64,
+}
+
+const AT_ONCE: PayBack = PayBack { from: 0, rate: 0.75 };
+/// The rate where the first picture comes first: from the time on that the credit is worth. All is paid back after four and a third of it.
+const LATER_RATE: f64 = 0.7;
 
 impl Bucket {
     /// A bucket for `percent` of one core that holds `credit_s` seconds' worth, full at `now`. Above 100 percent nothing is
@@ -32,12 +42,19 @@ impl Bucket {
     pub fn new(percent: f64, credit_s: f64, now: Ns) -> Bucket {
         let share = percent / 100.0;
         let credit_ns = share * credit_s * 1e9;
-        Bucket { share, credit_ns, tokens_ns: credit_ns, filled_at: now, over_ns: 0.0 }
+        Bucket { share, credit_ns, tokens_ns: credit_ns, filled_at: now, over_ns: 0.0, pay_back: AT_ONCE }
     }
 
     /// The same, empty at `now`.
     fn empty(percent: f64, credit_s: f64, now: Ns) -> Bucket {
         Bucket { tokens_ns: 0.0, ..Bucket::new(percent, credit_s, now) }
+    }
+
+    /// The same, which fills at its whole rate at first, and pays back afterwards.
+    fn paying_back_later(self, credit_s: f64) -> Bucket {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds")]
+        let from = self.filled_at + (credit_s * 1e9) as Ns;
+        Bucket { pay_back: PayBack { from, rate: LATER_RATE }, ..self }
     }
 
     /// Whether it limits anything.
@@ -59,9 +76,9 @@ impl Bucket {
         if self.is_limited() { self.tokens_ns } else { f64::INFINITY }
     }
 
-    /// The part of its share at which it fills: less than 1 while more was spent on average than allowed.
+    /// The part of its share at which it fills: less than 1 while it pays back what was spent beyond that on average.
     fn rate(&self) -> f64 {
-        if self.over_ns > 0.0 { PAY_BACK } else { 1.0 }
+        if self.over_ns > 0.0 && self.filled_at >= self.pay_back.from { self.pay_back.rate } else { 1.0 }
     }
 
     /// Notes `ns` as spent.
@@ -107,7 +124,7 @@ pub struct Shares {
     all: Bucket,
     own: [Bucket; 3],
     /// Shares fill no faster than the whole while that pays back.
-    pay_back: bool,
+    together: bool,
 }
 
 /// Seconds' worth of its share that a class may save up.
@@ -118,14 +135,15 @@ impl Shares {
     /// the classes in their order.
     pub fn new(percent: f64, credit_s: f64, shares: [f64; 3], now: Ns) -> Shares {
         let own = shares.map(|share| Bucket::empty(percent * share, OWN_CREDIT_S, now));
-        Shares { all: Bucket::new(percent, credit_s, now), own, pay_back: false }
+        Shares { all: Bucket::new(percent, credit_s, now), own, together: false }
     }
 
-    /// The same for a budget from which more is spent than what the classes plan. Their shares, too, fill at three quarters of their rate
-    /// until what was overspent is paid back: what else is spent leaves no room for that.
+    /// The same for a budget from which more is spent than what the classes plan, with a credit of `credit_s` for the first picture. What that
+    /// overspends is paid back between once and four and a third times `credit_s`, with three tenths of the budget. The shares of the
+    /// classes, too, fill at seven tenths of their rate then: what else is spent leaves no room for paying back.
     #[must_use]
-    pub fn paying_back_together(self) -> Shares {
-        Shares { pay_back: true, ..self }
+    pub fn paying_back_together(self, credit_s: f64) -> Shares {
+        Shares { all: self.all.paying_back_later(credit_s), together: true, ..self }
     }
 
     /// What a class may spend at `now`, if `reserved_ns` are spent already that will be noted later.
@@ -156,7 +174,7 @@ impl Shares {
 
     /// What is left of the share of a class at `now`.
     pub fn own_ns(&mut self, class: Class, now: Ns) -> f64 {
-        let rate = if self.pay_back { self.rate(now) } else { 1.0 };
+        let rate = if self.together { self.rate(now) } else { 1.0 };
         self.own[class as usize].filled(now, rate)
     }
 
@@ -208,14 +226,32 @@ mod tests {
 
     #[test]
     fn shares_that_pay_back_together_fill_no_faster_than_the_whole() {
-        let mut shares = Shares::new(1.0, 10.0, [0.2, 0.3, 0.1], 0).paying_back_together();
-        shares.spend(100e6);
-        assert_eq!(Class::ALL.map(|class| shares.own_ns(class, S).round()), [1.5e6, 2.25e6, 0.75e6]);
-        // The 100 ms are earned after ten seconds, and nothing was spent since.
-        assert_eq!((shares.rate(9 * S), shares.rate(11 * S)), (0.75, 1.0));
-        assert_eq!(shares.own_ns(Class::First, 11 * S), 7.5e6, "full");
+        let mut shares = Shares::new(1.0, 10.0, [0.2, 0.3, 0.1], 0).paying_back_together(10.0);
+        shares.spend(250e6);
+        assert_eq!(Class::ALL.map(|class| shares.own_ns(class, S).round()), [2e6, 3e6, 1e6]);
+        // It pays back after 10 s. The 250 ms are earned after 25, and nothing was spent since.
+        assert_eq!([9, 10, 24, 25].map(|second| shares.rate(second * S)), [1.0, LATER_RATE, LATER_RATE, 1.0]);
+        let mut shares = Shares::new(1.0, 10.0, [0.2, 0.3, 0.1], 0).paying_back_together(10.0);
+        shares.spend(250e6);
+        assert_eq!(shares.own_ns(Class::First, 16 * S), 7.5e6, "full");
         shares.plan(Class::First, 7e6);
-        assert_eq!(shares.own_ns(Class::First, 12 * S).round(), 3.5e6, "0.5 ms were left, and 3 were earned");
+        assert_eq!(shares.own_ns(Class::First, 17 * S).round(), 2.6e6, "0.5 ms were left, and 2.1 were earned");
+    }
+
+    #[test]
+    fn a_credit_that_is_paid_back_later_is_paid_back_within_four_and_a_half_times_its_length() {
+        let mut b = Bucket::new(1.0, 12.0, 0).paying_back_later(12.0);
+        let mut spent = 0.0;
+        for tenth in 0..=900 {
+            let now = tenth * S / 10;
+            let all = b.available_ns(now).max(0.0);
+            b.spend(all);
+            spent += all;
+            let allowed = now as f64 * 0.01;
+            assert!(tenth > 120 || spent > allowed + 119e6, "the whole rate and the credit, at {tenth}: {spent}");
+            assert!(tenth < 545 || spent <= allowed * 1.01, "at {tenth}: {spent} of {allowed}");
+        }
+        assert!(spent > 0.98 * 900e6, "and all of it is used: {spent}");
     }
 
     #[test]
