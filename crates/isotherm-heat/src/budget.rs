@@ -50,10 +50,14 @@ impl Bucket {
         Bucket { tokens_ns: 0.0, ..Bucket::new(percent, credit_s, now) }
     }
 
-    /// The same, which fills at its whole rate at first, and pays back afterwards.
-    fn paying_back_later(self, credit_s: f64) -> Bucket {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "seconds")]
-        let from = self.filled_at + (credit_s * 1e9) as Ns;
+    /// The same, which fills at its whole rate for as long as its credit is worth, and pays back afterwards.
+    fn paying_back_later(self) -> Bucket {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "seconds; without a share any time will do"
+        )]
+        let from = self.filled_at + (self.credit_ns / self.share).round() as Ns;
         Bucket { pay_back: PayBack { from, rate: LATER_RATE }, ..self }
     }
 
@@ -138,12 +142,12 @@ impl Shares {
         Shares { all: Bucket::new(percent, credit_s, now), own, together: false }
     }
 
-    /// The same for a budget from which more is spent than what the classes plan, with a credit of `credit_s` for the first picture. What that
-    /// overspends is paid back between once and four and a third times `credit_s`, with three tenths of the budget. The shares of the
+    /// The same for a budget from which more is spent than what the classes plan, with a credit for the first picture. What that overspends is
+    /// paid back between once and four and a third times the `credit_s` of [`Shares::new`], with three tenths of the budget. The shares of the
     /// classes, too, fill at seven tenths of their rate then: what else is spent leaves no room for paying back.
     #[must_use]
-    pub fn paying_back_together(self, credit_s: f64) -> Shares {
-        Shares { all: self.all.paying_back_later(credit_s), together: true, ..self }
+    pub fn paying_back_together(self) -> Shares {
+        Shares { all: self.all.paying_back_later(), together: true, ..self }
     }
 
     /// What a class may spend at `now`, if `reserved_ns` are spent already that will be noted later.
@@ -226,12 +230,12 @@ mod tests {
 
     #[test]
     fn shares_that_pay_back_together_fill_no_faster_than_the_whole() {
-        let mut shares = Shares::new(1.0, 10.0, [0.2, 0.3, 0.1], 0).paying_back_together(10.0);
+        let mut shares = Shares::new(1.0, 10.0, [0.2, 0.3, 0.1], 0).paying_back_together();
         shares.spend(250e6);
         assert_eq!(Class::ALL.map(|class| shares.own_ns(class, S).round()), [2e6, 3e6, 1e6]);
         // It pays back after 10 s. The 250 ms are earned after 25, and nothing was spent since.
         assert_eq!([9, 10, 24, 25].map(|second| shares.rate(second * S)), [1.0, LATER_RATE, LATER_RATE, 1.0]);
-        let mut shares = Shares::new(1.0, 10.0, [0.2, 0.3, 0.1], 0).paying_back_together(10.0);
+        let mut shares = Shares::new(1.0, 10.0, [0.2, 0.3, 0.1], 0).paying_back_together();
         shares.spend(250e6);
         assert_eq!(shares.own_ns(Class::First, 16 * S), 7.5e6, "full");
         shares.plan(Class::First, 7e6);
@@ -240,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_credit_that_is_paid_back_later_is_paid_back_within_four_and_a_half_times_its_length() {
-        let mut b = Bucket::new(1.0, 12.0, 0).paying_back_later(12.0);
+        let mut b = Bucket::new(1.0, 12.0, 0).paying_back_later();
         let mut spent = 0.0;
         for tenth in 0..=900 {
             let now = tenth * S / 10;

@@ -10,7 +10,7 @@ use crate::pmu::Pmu;
 use isotherm_sys::caps::{self, Cap, Caps};
 use isotherm_sys::damon;
 use isotherm_sys::files::Tree;
-use isotherm_sys::proc::{Proc, meminfo};
+use isotherm_sys::proc::Proc;
 use isotherm_sys::roots::HostRoots;
 use isotherm_units::Bytes;
 
@@ -87,7 +87,7 @@ impl HostFacts {
     /// Reads all facts. The caller passes the size of a base page, which comes from a system call and not from a file.
     pub fn read(roots: &HostRoots, page_size: u64) -> HostFacts {
         let (proc, sys) = (Tree::at(&roots.proc), Tree::at(&roots.sys));
-        let Machine { kernel, cpu_model, cpus, memory } = Machine::read(roots);
+        let Machine { kernel, cpu_model, cpus, memory, swap } = Machine::read(roots);
         let config = KernelConfig::read(&proc, &roots.boot, kernel.as_ref());
         HostFacts {
             arch: std::env::consts::ARCH.to_owned(),
@@ -121,7 +121,7 @@ impl HostFacts {
             cpu_model,
             cpus,
             memory,
-            swap: proc.text("meminfo").and_then(|text| meminfo(&text, "SwapTotal")),
+            swap,
         }
     }
 

@@ -21,17 +21,22 @@ pub struct Machine {
     pub cpus: Option<u32>,
     /// Memory of the machine.
     pub memory: Option<Bytes>,
+    /// Swap space.
+    pub swap: Option<Bytes>,
 }
 
 impl Machine {
     /// Reads three small files, and of `/proc/cpuinfo` as much as it takes to find the model.
     pub fn read(roots: &HostRoots) -> Machine {
         let proc = Tree::at(&roots.proc);
+        let text = proc.text("meminfo");
+        let memory = |key| text.as_deref().and_then(|text| meminfo(text, key));
         Machine {
             kernel: Release::of(&proc),
             cpu_model: proc.find_line("cpuinfo", cpu_model),
             cpus: cpus_online(&roots.sys),
-            memory: proc.text("meminfo").and_then(|text| meminfo(&text, "MemTotal")),
+            memory: memory("MemTotal"),
+            swap: memory("SwapTotal"),
         }
     }
 }

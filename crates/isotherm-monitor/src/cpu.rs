@@ -95,7 +95,7 @@ impl CpuBudget {
     /// A budget of `max_cpu_pct` percent of a core. All that the thread has used since `from` is charged to it; `cpu`
     /// is what it has used by `now`.
     pub fn new(max_cpu_pct: f64, (from, cpu): (Ns, Ns), now: Ns) -> CpuBudget {
-        let mut shares = Shares::new(max_cpu_pct, CREDIT_S, SHARES, now).paying_back_together(CREDIT_S);
+        let mut shares = Shares::new(max_cpu_pct, CREDIT_S, SHARES, now).paying_back_together();
         let opening = cpu.saturating_sub(from) as f64;
         let at_once = opening.min(shares.share() * OPENING_CREDIT_S * 1e9);
         shares.spend(at_once);
@@ -152,7 +152,7 @@ impl CpuBudget {
     /// Takes the parts of the classes from their shares: these are of what is left.
     fn withhold(&mut self, took: Ns, now: Ns) {
         // Otherwise shares, scans and snapshots could be more than the whole.
-        let counted = took as f64 * (self.most_withheld(now) / self.withheld_share(now)).min(1.0);
+        let counted = took as f64 * (max_withheld(self.shares.rate(now)) / self.withheld_share(now)).min(1.0);
         for (class, share) in Class::ALL.into_iter().zip(SHARES) {
             self.shares.plan(class, counted * share);
         }
@@ -183,13 +183,7 @@ impl CpuBudget {
     /// The part of a core that is left for checks and scans: what bookkeeping leaves of the rate at which the budget fills.
     fn left(&mut self, now: Ns) -> f64 {
         let rate = self.shares.rate(now);
-        self.shares.share() * (rate - self.withheld_share(now).min(self.most_withheld(now)))
-    }
-
-    /// The part of the budget that bookkeeping withholds at most.
-    fn most_withheld(&mut self, now: Ns) -> f64 {
-        let rate = self.shares.rate(now);
-        rate * if rate < 1.0 { MAX_WITHHELD_IN_DEBT } else { MAX_WITHHELD }
+        self.shares.share() * (rate - self.withheld_share(now).min(max_withheld(rate)))
     }
 
     /// Charges a part of the opening cost to the budget, as much as the time since the last call allows.
@@ -315,6 +309,11 @@ impl CpuBudget {
         let pmds = (time as f64 * self.shares.share().min(1.0) / FIRST_CHECK_NS) as usize;
         pmds
     }
+}
+
+/// The part of the budget by which bookkeeping lessens what checks and reads have at most, where it fills at this part of its rate.
+fn max_withheld(rate: f64) -> f64 {
+    rate * if rate < 1.0 { MAX_WITHHELD_IN_DEBT } else { MAX_WITHHELD }
 }
 
 fn learn(estimate: &mut f64, took: Ns, count: u64) {
