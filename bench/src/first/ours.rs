@@ -5,7 +5,7 @@ use super::{EVERY, HOT_NS, LONGEST, LONGEST_TURN, Picture, S, STABLE, Span, Work
 use crate::{BenchClock, monitor_of};
 use anyhow::{Result, ensure};
 use isotherm_heat::{Interval, Ns, Score};
-use isotherm_monitor::{Monitor, Settings};
+use isotherm_monitor::{CLEAR_TICK, Monitor, Settings};
 use isotherm_workload::GoodSince;
 use std::sync::atomic::AtomicBool;
 
@@ -110,12 +110,15 @@ impl Ours {
     }
 
     fn turned_s(&mut self, span: Span, is_so: fn(Ns) -> bool, turn: impl FnOnce() -> Result<()>) -> Result<f64> {
-        let before = self.pages(span, is_so);
+        let before = self.clock.beside(|| self.pages(span, is_so));
         ensure!(before < span.enough_pages() / 10, "the span was taken for what it turns to before it did");
         turn()?;
         let began = self.elapsed();
-        while self.pages(span, is_so) < span.enough_pages() && self.elapsed() < began + LONGEST_TURN {
-            self.watch_to(self.elapsed() + S / 20)?;
+        // Looking is not charged to the monitor, and wakes it up no more often than it does by itself.
+        while self.clock.beside(|| self.pages(span, is_so)) < span.enough_pages()
+            && self.elapsed() < began + LONGEST_TURN
+        {
+            self.watch_to(self.elapsed() + CLEAR_TICK)?;
         }
         Ok(seconds(self.elapsed() - began))
     }
