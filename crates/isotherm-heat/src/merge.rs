@@ -4,10 +4,11 @@
 //! loses.
 //!
 //! The exact method, a heap of all pairs, costs a random memory access for each merge, and lists may hold a million
-//! parts. So this works in rounds. Each round checks all pairs once, chooses those that lose least, and joins them in
-//! one pass. A part is joined at most once a round. While far too many parts are left, a round chooses half of the
-//! excess, later an eighth: merges make new pairs, which may lose less than the next of the old ones. All rounds
-//! together cost a few passes over the list.
+//! parts. So this works in rounds. Each round looks at the losses of all pairs once, chooses those that lose least, and joins
+//! them in one pass. A part is joined at most once a round. While far too many parts are left, a round chooses half of the
+//! excess, later a quarter: merges make new pairs, which may lose less than the next of the old ones. At the end a round joins
+//! one part in [`FEWEST`] at least. All rounds together cost a few passes over the list, and a loss is computed again only
+//! where one of the two parts has changed.
 //!
 //! The limit of one join a round matters where many pairs differ equally. Without it, one part would absorb its
 //! neighbours one by one, each of them a little closer to the mix so far. One end of the list would become a single
@@ -16,6 +17,9 @@
 /// A loss at which two parts are never joined.
 pub(crate) const NEVER: f64 = f64::INFINITY;
 
+/// Of so many parts, a round joins one at least: the last of them would otherwise take a round each.
+const FEWEST: usize = 64;
+
 /// Merges until there are `most` parts, or only pairs that must not be joined. O(n log n) at worst, usually linear.
 pub(crate) fn merge_down_to<P>(
     parts: &mut Vec<P>,
@@ -23,11 +27,15 @@ pub(crate) fn merge_down_to<P>(
     loss: impl Fn(&P, &P) -> f64,
     join: impl Fn(&mut P, &P),
 ) {
+    if parts.len() <= most {
+        return;
+    }
+    let mut pairs = Pairs::new(parts, loss);
     while parts.len() > most {
         let excess = parts.len() - most;
         let near = excess < parts.len() / 2;
-        let at_once = excess.div_ceil(if near { 8 } else { 2 });
-        if merge_round(parts, Round { at_once, most: excess, bound: f64::MAX }, &loss, &join) == 0 {
+        let at_once = excess.div_ceil(if near { 4 } else { 2 }).max(most / FEWEST);
+        if pairs.merge_round(parts, Round { at_once, most: excess, bound: f64::MAX }, &join) == 0 {
             return;
         }
     }
@@ -35,9 +43,10 @@ pub(crate) fn merge_down_to<P>(
 
 /// Merges until every pair of neighbours loses more than `bound`. The same cost.
 pub(crate) fn merge_within<P>(parts: &mut Vec<P>, bound: f64, loss: impl Fn(&P, &P) -> f64, join: impl Fn(&mut P, &P)) {
+    let mut pairs = Pairs::new(parts, loss);
     loop {
         let at_once = parts.len().div_ceil(8);
-        if merge_round(parts, Round { at_once, most: usize::MAX, bound }, &loss, &join) == 0 {
+        if pairs.merge_round(parts, Round { at_once, most: usize::MAX, bound }, &join) == 0 {
             return;
         }
     }
@@ -52,39 +61,71 @@ struct Round {
     bound: f64,
 }
 
-/// One round. Returns how many merges there were: 0 if none is possible.
-fn merge_round<P>(
-    parts: &mut Vec<P>,
-    Round { at_once, most, bound }: Round,
-    loss: &impl Fn(&P, &P) -> f64,
-    join: &impl Fn(&mut P, &P),
-) -> usize {
-    let losses: Vec<f64> = parts.windows(2).map(|pair| loss(&pair[0], &pair[1])).collect();
-    let mut possible: Vec<f64> = losses.iter().copied().filter(|l| *l <= bound).collect();
-    if possible.is_empty() {
-        return 0;
+/// What joining each part with the next would lose.
+struct Pairs<L> {
+    loss: L,
+    losses: Vec<f64>,
+    /// Those that may be joined, while a round chooses.
+    possible: Vec<f64>,
+}
+
+impl<L> Pairs<L> {
+    fn new<P>(parts: &[P], loss: L) -> Pairs<L>
+    where
+        L: Fn(&P, &P) -> f64,
+    {
+        let losses: Vec<f64> = parts.windows(2).map(|pair| loss(&pair[0], &pair[1])).collect();
+        Pairs { loss, possible: Vec::with_capacity(losses.len()), losses }
     }
-    let last = at_once.clamp(1, possible.len()) - 1;
-    let worst = *possible.select_nth_unstable_by(last, f64::total_cmp).1;
-    let mut merged = 0;
-    // Pair `no` is the last part kept and the part in question, unless that one was joined in the previous step.
-    let (mut no, mut taken, mut waited) = (0, false, false);
-    parts.dedup_by(|next, kept| {
-        let mine = losses[no];
-        no += 1;
-        let fits = !taken && merged < most && mine <= worst;
-        // The right part may fit better with the part after it. Waiting twice in a row would make a slope of losses
-        // cost a round each.
-        let wait = fits && !waited && losses.get(no).is_some_and(|after| *after < mine);
-        waited = wait;
-        taken = fits && !wait;
-        if taken {
-            join(kept, next);
-            merged += 1;
+
+    /// One round. Returns how many merges there were: 0 if none is possible.
+    fn merge_round<P>(&mut self, parts: &mut Vec<P>, round: Round, join: &impl Fn(&mut P, &P)) -> usize
+    where
+        L: Fn(&P, &P) -> f64,
+    {
+        let Some(worst) = self.worst(round) else { return 0 };
+        let losses = &mut self.losses;
+        let mut merged = 0;
+        // Pair `no` is the last part kept and the part in question, unless that one was joined in the previous step.
+        let (mut no, mut taken, mut waited) = (0, false, false);
+        // The pairs of parts kept so far. What is not a number is computed again below.
+        let mut kept_pairs = 0;
+        parts.dedup_by(|next, kept| {
+            let mine = losses[no];
+            let changed = taken;
+            no += 1;
+            let fits = !taken && merged < round.most && mine <= worst;
+            // The right part may fit better with the part after it. Waiting twice in a row would make a slope of losses
+            // cost a round each.
+            let wait = fits && !waited && losses.get(no).is_some_and(|after| *after < mine);
+            waited = wait;
+            taken = fits && !wait;
+            if taken {
+                join(kept, next);
+                merged += 1;
+                if kept_pairs > 0 {
+                    losses[kept_pairs - 1] = f64::NAN;
+                }
+            } else {
+                losses[kept_pairs] = if changed { f64::NAN } else { mine };
+                kept_pairs += 1;
+            }
+            taken
+        });
+        losses.truncate(kept_pairs);
+        for (loss, pair) in losses.iter_mut().zip(parts.windows(2)).filter(|(loss, _)| loss.is_nan()) {
+            *loss = (self.loss)(&pair[0], &pair[1]);
         }
-        taken
-    });
-    merged
+        merged
+    }
+
+    /// The most that a merge of this round may lose. `None`: there is none.
+    fn worst(&mut self, Round { at_once, bound, .. }: Round) -> Option<f64> {
+        self.possible.clear();
+        self.possible.extend(self.losses.iter().filter(|loss| **loss <= bound));
+        let last = at_once.clamp(1, self.possible.len().max(1)) - 1;
+        (!self.possible.is_empty()).then(|| *self.possible.select_nth_unstable_by(last, f64::total_cmp).1)
+    }
 }
 
 #[cfg(test)]
@@ -155,6 +196,26 @@ mod tests {
             let ratio = lost(&rounds) / lost(&exactly(parts.clone(), most));
             println!("{most}: {ratio:.3}");
             assert!(ratio <= 1.15, "{most}: {ratio}");
+        }
+    }
+
+    #[test]
+    fn losses_are_those_of_the_parts_and_computed_again_only_where_one_has_changed() {
+        let seed = 7;
+        let (mut rng, calls) = (crate::Rng::new(seed), std::cell::Cell::new(0));
+        let counted = |a: &Mean, b: &Mean| {
+            calls.set(calls.get() + 1);
+            loss(a, b)
+        };
+        let mut parts: Vec<Mean> = (0..2000).map(|_| (rng.below(1000) as f64, 1.0)).collect();
+        let mut pairs = Pairs::new(&parts, counted);
+        while parts.len() > 100 {
+            let before = calls.replace(0);
+            let merged = pairs.merge_round(&mut parts, Round { at_once: 50, most: 90, bound: f64::MAX }, &join);
+            assert!(before > 0 && (1..=90).contains(&merged), "seed {seed}: {merged}");
+            assert!(calls.get() <= 2 * merged, "seed {seed}: {} for {merged}", calls.get());
+            let fresh: Vec<f64> = parts.windows(2).map(|pair| loss(&pair[0], &pair[1])).collect();
+            assert_eq!(pairs.losses, fresh, "seed {seed}");
         }
     }
 
