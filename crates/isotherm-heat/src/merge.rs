@@ -34,7 +34,7 @@ pub(crate) fn merge_down_to<P>(
     while parts.len() > most {
         let excess = parts.len() - most;
         let near = excess < parts.len() / 2;
-        let at_once = excess.div_ceil(if near { 4 } else { 2 }).max(most / FEWEST);
+        let at_once = excess.div_ceil(if near { 4 } else { 2 }).max(most / FEWEST).min(excess);
         if pairs.merge_round(parts, Round { at_once, most: excess, bound: f64::MAX }, &join) == 0 {
             return;
         }
@@ -197,6 +197,13 @@ mod tests {
             println!("{most}: {ratio:.3}");
             assert!(ratio <= 1.15, "{most}: {ratio}");
         }
+    }
+
+    #[test]
+    fn of_a_thousand_the_last_one_to_go_is_the_one_that_loses_least() {
+        let values: Vec<f64> = (0..1000).map(|i| f64::from(i) * 10.0).chain([9990.5, 9990.5]).collect();
+        let parts = merged(&values, 1001);
+        assert_eq!((parts.len(), parts[1000]), (1001, (2.0 * 9990.5, 2.0)));
     }
 
     #[test]
