@@ -54,5 +54,5 @@ pub use frame::{MAJOR, MAX_FRAME_BYTES, MAX_PAGES, MAX_ROWS, MINOR, encode, head
 pub use reader::{Message, Reader};
 pub use recorded::{huge_by_regions, part_of};
 pub use reduced::Reduced;
-pub use rows::{ActionRow, EventRow, HostRow, IdleRow, MappingRow, PlanRow, ProcessRow, RegionRow, Snapshot, as_seen};
+pub use rows::{ActionRow, EventRow, HostRow, IdleRow, MappingRow, PlanRow, ProcessRow, RegionRow, Snapshot};
 pub use tables::MAX_TEXT_BYTES;

@@ -13,7 +13,7 @@ impl Snapshot {
         let targets = &snapshot.targets;
         let process = |target: &TargetHeat| {
             let row = ProcessRow::of(target);
-            ProcessRow { heat_huge: part_of(&row.heat, &huge_by_regions(target)), ..row }
+            ProcessRow { heat_huge: part_of(&row.heat, &huge_by_estimate(target)), ..row }
         };
         Snapshot {
             host: HostRow::of(run, snapshot),
@@ -30,6 +30,18 @@ impl Snapshot {
 pub fn huge_by_regions(target: &TargetHeat) -> Histogram {
     let mut huge = Histogram::default();
     target.regions.iter().for_each(|region| huge.add(region.interval, region.huge_pages));
+    huge
+}
+
+/// Those where small pages were known before the huge page: at the intervals that they had.
+fn huge_by_estimate(target: &TargetHeat) -> Histogram {
+    let (bits, estimate) = (&target.temperature, target.by_estimate());
+    let by_bits = part_of(bits, &huge_by_regions(target));
+    let mut huge = Histogram::default();
+    for interval in (1..=u8::MAX).map(Interval::from_code) {
+        // What differs between the two lies on huge pages.
+        huge.add(interval, (by_bits.at(interval) + estimate.at(interval)).saturating_sub(bits.at(interval)));
+    }
     huge
 }
 
@@ -58,6 +70,7 @@ pub fn part_of(all: &Histogram, wanted: &Histogram) -> Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isotherm_units::{Addr, AddrRange};
 
     fn histogram(pages: &[(u64, u64)]) -> Histogram {
         let mut histogram = Histogram::default();
@@ -65,9 +78,8 @@ mod tests {
         histogram
     }
 
-    #[test]
-    fn what_a_guest_accesses_is_unknown_and_not_idle() {
-        let mut target = TargetHeat {
+    fn target(temperature: Histogram) -> TargetHeat {
+        TargetHeat {
             id: heat::TargetId { pid: 7, start_ticks: 5 },
             comm: "qemu".into(),
             cgroup: String::new(),
@@ -75,7 +87,7 @@ mod tests {
             granularity: heat::Granularity::Page,
             regions: Vec::new(),
             mappings: Vec::new().into(),
-            temperature: histogram(&[(10, 3), (60_000, 1000)]),
+            temperature,
             idle: histogram(&[(60_000, 1003)]),
             counted_elsewhere_pages: 0,
             maybe_shared_pages: 0,
@@ -83,19 +95,53 @@ mod tests {
             behind_huge: None,
             idle_by_mapping: Vec::new(),
             facts: heat::TargetFacts::default(),
-        };
-        let snapshot = |target: &TargetHeat| heat::Snapshot {
+        }
+    }
+
+    fn seen(target: &TargetHeat) -> ProcessRow {
+        let snapshot = heat::Snapshot {
             start_unix_ns: 0,
             end_unix_ns: 1,
             targets: vec![target.clone()],
             cost: heat::Cost::default(),
         };
-        let seen = |target: &TargetHeat| Snapshot::of(&RunInfo::default(), &snapshot(target)).processes.remove(0);
+        Snapshot::of(&RunInfo::default(), &snapshot).processes.remove(0)
+    }
+
+    #[test]
+    fn what_a_guest_accesses_is_unknown_and_not_idle() {
+        let mut target = target(histogram(&[(10, 3), (60_000, 1000)]));
         assert_eq!(seen(&target).heat.at(Interval::from_ns(60_000_000_000)), 1000);
         target.facts.runs_guest = true;
         let row = seen(&target);
         assert_eq!((row.heat.at(Interval::UNMEASURED), row.heat.resident()), (1003, 1003));
         assert_eq!((row.idle.at(Interval::UNMEASURED), row.idle.resident()), (1003, 1003));
+    }
+
+    /// As a monitor sends it: by bits all 512 would be hot.
+    #[test]
+    fn pages_behind_a_huge_page_count_as_they_did_before_it() {
+        // 300 small pages are hot.
+        let mut target = target(histogram(&[(10, 512 + 300), (60_000, 191)]));
+        let region = heat::Region {
+            range: AddrRange::new(Addr(0), Addr(2 << 20)),
+            resident_pages: 512,
+            measured_pages: 512,
+            huge_pages: 512,
+            interval: Interval::from_ns(10_000_000),
+            rate_hz: 100.0,
+            age_ns: 0,
+            idle_ns: 0,
+            sampled_pages: 0,
+            estimated_pages: 0,
+            hot_pages: Some(512),
+        };
+        target.regions.push(region);
+        assert_eq!(seen(&target).heat_huge, histogram(&[(10, 512)]));
+        let temperature = histogram(&[(10, 20 + 300), (60_000, 492 + 191)]);
+        target.behind_huge = Some(heat::PagesBehindHuge { temperature: temperature.clone(), pages: 512, age_ns: 1 });
+        let row = seen(&target);
+        assert_eq!((row.heat, row.heat_huge), (temperature, histogram(&[(10, 20), (60_000, 492)])));
     }
 
     #[test]

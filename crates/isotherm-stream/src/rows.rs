@@ -120,7 +120,7 @@ pub struct ProcessRow {
     pub exited: bool,
     /// Its heat comes from a sample of its memory, or from sampled accesses.
     pub sampled: bool,
-    /// Pages by access interval.
+    /// Pages by access interval: where huge pages have replaced small pages whose heat was known, by estimate.
     pub heat: Histogram,
     /// Those of them on huge pages; empty if not known.
     pub heat_huge: Histogram,
@@ -157,7 +157,7 @@ impl ProcessRow {
             cgroup: target.cgroup.clone(),
             exited: target.exited,
             sampled: target.regions.iter().any(|region| region.sampled_pages > 0),
-            heat: as_seen(target, &target.temperature),
+            heat: as_seen(target, target.by_estimate()),
             idle: as_seen(target, &target.idle),
             counted_elsewhere_pages: target.counted_elsewhere_pages,
             estimated_pages: target.estimated().pages(),
@@ -179,7 +179,7 @@ impl ProcessRow {
 }
 
 /// A histogram of a target as it counts in sums. The accesses of a KVM guest are not seen, so its memory looks idle and is of unknown heat.
-pub fn as_seen(target: &TargetHeat, pages: &Histogram) -> Histogram {
+fn as_seen(target: &TargetHeat, pages: &Histogram) -> Histogram {
     if !target.facts.runs_guest {
         return pages.clone();
     }

@@ -8,7 +8,7 @@ use isotherm_schemes::migrate::MIGRATED;
 use isotherm_schemes::page_out::PAGED_OUT;
 use isotherm_schemes::split::SPLIT_APART;
 use isotherm_schemes::state::Status;
-use isotherm_stream::{ActionRow, HostRow, ProcessRow, as_seen, huge_by_regions, part_of};
+use isotherm_stream::{ActionRow, HostRow, ProcessRow, huge_by_regions, part_of};
 use isotherm_units::{Bytes, PMD_SIZE};
 
 /// The machine, the monitor and its cost.
@@ -24,9 +24,8 @@ pub fn host(run: &RunInfo, hostname: &str, snapshot: &Snapshot, (unchecked, all)
 /// One process; with what is known of each of its pages, and the time, and whether it is sampled.
 pub fn process(target: &TargetHeat, (pages, is_sampled): (Option<(&Target, Ns)>, bool)) -> ProcessRow {
     let on_huge = pages.map_or_else(|| huge_by_regions(target), |(pages, now)| huge_by_pages(pages, now));
-    let heat = as_seen(target, target.by_estimate());
     let row = ProcessRow::of(target);
-    ProcessRow { sampled: is_sampled || row.sampled, heat_huge: part_of(&heat, &on_huge), heat, ..row }
+    ProcessRow { sampled: is_sampled || row.sampled, heat_huge: part_of(&row.heat, &on_huge), ..row }
 }
 
 fn huge_by_pages(pages: &Target, now: Ns) -> Histogram {
