@@ -71,9 +71,26 @@ fn header_lines(state: &TopState, width: usize) -> Vec<Line<'static>> {
     }
     second.extend(cost.warning());
     second.extend(state.shown.iter().flat_map(|s| Caveats::of(std::slice::from_ref(&**s)).lines()));
+    second.extend(hot_by_estimate(state));
     let style = if cost.read_errors > 0 { Style::new().fg(Color::Yellow) } else { Style::new() };
     lines.push(Line::styled(fit(&second.join(" | "), width, Keep::Start, '…'), style));
     lines
+}
+
+/// Rows count a huge page as a whole, by its one accessed bit. Where pages were known before it was made: how much is hot if they count as they did.
+fn hot_by_estimate(state: &TopState) -> Option<String> {
+    let mut all = HeatSum::default();
+    match state.view {
+        View::Processes => {
+            let alive = state.processes.iter().filter(|(_, p)| !p.exited);
+            alive.for_each(|(_, p)| all.add(&p.heat.counted_once()));
+        }
+        // What lies below a cgroup has rows of its own.
+        View::Cgroups => state.cgroups.iter().for_each(|c| all.add(&c.own)),
+        View::Map(_) => return None,
+    }
+    let is_estimated = all.behind_huge_bytes.0 > 0;
+    is_estimated.then(|| format!("hot {} by bits, {} by estimate", all.hot_bytes, all.hot_by_estimate_bytes))
 }
 
 /// Joins as many of the facts, from the first on, as fit completely.
@@ -319,7 +336,7 @@ mod tests {
     use super::*;
     use crate::heatmap::Scale;
     use crate::sample::{run_info, series};
-    use isotherm_heat::Acted;
+    use isotherm_heat::{Acted, Histogram, Interval, PagesBehindHuge};
     use isotherm_units::Bytes;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
@@ -365,6 +382,27 @@ mod tests {
         state.update(Arc::new(shown));
         let text = screen(&state, 120, 10);
         assert!(text.contains("CAME BACK") && text.contains("5.0 MiB"), "{text}");
+    }
+
+    #[test]
+    fn what_is_hot_by_estimate_is_shown_where_huge_pages_were_made() {
+        let mut shown = series(1).remove(0);
+        let mut state = TopState::new(run_info(), TopOptions::default());
+        state.update(Arc::new(shown.clone()));
+        assert!(!screen(&state, 160, 10).contains("by estimate"));
+        let temperature = [(Interval::HOT, 256), (Interval::UNMEASURED, 512)];
+        let temperature = temperature.into_iter().fold(Histogram::default(), |mut all, (interval, pages)| {
+            all.add(interval, pages);
+            all
+        });
+        shown.targets.truncate(1);
+        shown.targets[0].behind_huge = Some(PagesBehindHuge { temperature, pages: 512, age_ns: 1 });
+        state.update(Arc::new(shown));
+        for _ in [View::Processes, View::Cgroups] {
+            let text = screen(&state, 160, 10);
+            assert!(text.contains("by bits, 1.0 MiB by estimate"), "{text}");
+            state.on_key(Key::Tab);
+        }
     }
 
     #[test]
