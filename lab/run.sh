@@ -220,7 +220,8 @@ quick() {
     extra=()
     local items=("isotherm=$isotherm=doctor" "isotherm_sys=$PWD/$sys" "isotherm_host=$PWD/$host" "isotherm_bpf=$PWD/$bpf"
         "contract=$PWD/$contract")
-    run_guest_past_crashes 6.1 400 "${items[@]}"
+    # Two minutes on a usual machine. The limit is for a guest that hangs.
+    run_guest_past_crashes 6.1 1200 "${items[@]}"
 }
 
 # Benches that configure the kernel, by program. One node, so that NUMA balancing takes no part.

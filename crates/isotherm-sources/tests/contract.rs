@@ -89,7 +89,7 @@ fn resident_pages(pid: u32) -> u64 {
 fn until(mut is_so: impl FnMut() -> bool) -> bool {
     let began = Instant::now();
     while !is_so() {
-        if began.elapsed() > Duration::from_secs(5) {
+        if began.elapsed() > Duration::from_secs(30) {
             return false;
         }
         std::thread::sleep(Duration::from_millis(10));

@@ -17,8 +17,8 @@ use support::{
 const MIB: u64 = 1 << 20;
 const SECOND: u64 = 1_000_000_000;
 
-fn demo(stage: &Stage, flags: &str) -> Value {
-    stage.json(&format!("demo --size 256MiB --duration 6s --unwatched 500ms --json {flags}"))
+fn demo(stage: &Stage, seconds: u32, flags: &str) -> Value {
+    stage.json(&format!("demo --size 256MiB --duration {seconds}s --unwatched 500ms --json {flags}"))
 }
 
 fn number(json: &Value, key: &str) -> f64 {
@@ -31,7 +31,7 @@ fn number(json: &Value, key: &str) -> f64 {
 fn the_demo_finds_hot_pages_and_only_those() {
     need!(sees_pages(), "the page-table source");
     let _turn = alone();
-    let found = demo(&Stage::new(), "");
+    let found = demo(&Stage::new(), 12, "");
     assert!(number(&found, "recall") >= 0.95 && number(&found, "precision") >= 0.95, "{found}");
     assert!(number(&found, "hot_bytes_error_pct") < 5.0 && found["granularity"] == "page", "{found}");
     // Good in the first half of what was watched, from then on, and exact in the end.
@@ -48,7 +48,7 @@ fn the_demo_finds_hot_huge_pages() {
     let enabled = read(Path::new("/sys/kernel/mm/transparent_hugepage/enabled"));
     need!(!enabled.is_empty() && !enabled.contains("[never]"), "transparent huge pages");
     let _turn = alone();
-    let found = demo(&Stage::new(), "--huge");
+    let found = demo(&Stage::new(), 6, "--huge");
     assert!(number(&found, "recall") >= 0.95 && number(&found, "precision") >= 0.95, "{found}");
 }
 
@@ -82,7 +82,7 @@ fn the_demo_draws_what_it_found() {
 #[test]
 fn by_mapping_the_demo_finds_how_much_is_hot() {
     let _turn = alone();
-    let found = demo(&Stage::new(), "--source referenced");
+    let found = demo(&Stage::new(), 6, "--source referenced");
     assert!(found["granularity"] == "mapping" && found["source"] == "referenced", "{found}");
     // Which pages are hot cannot be known by mapping, how many can.
     assert!(number(&found, "hot_bytes_error_pct") < 25.0, "{found}");
@@ -298,7 +298,7 @@ heat(pages)",
     let began = Instant::now();
     stage.isotherm(&format!("record -d 4s -p {}", script.pid())).ended(0);
     let report = stage.json("report access --json");
-    assert!(began.elapsed() < Duration::from_secs(8), "took {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(20), "took {:?}", began.elapsed());
     for page in script.numbers() {
         let interval = interval_at(&report, page);
         assert!(
@@ -450,7 +450,8 @@ while True:
     );
     let Some(script) = script else { return skip("python3") };
     let stage = Stage::new();
-    stage.isotherm(&format!("record -d 8s -p {} --mode sampled", script.pid())).ended(0);
+    // What is shared is measured by clears of the whole process, which a busy machine puts further apart.
+    stage.isotherm(&format!("record -d 25s --max-cpu 5 -p {} --mode sampled", script.pid())).ended(0);
     let report = stage.json("report access --json");
     // The child has the same addresses.
     let targets = report["report"]["targets"].as_array().unwrap().iter();

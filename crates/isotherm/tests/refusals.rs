@@ -131,12 +131,13 @@ fn a_flood_of_hints_that_are_refused_leaves_the_processor_to_others() {
     let status = || stage.json("status --json --socket s.sock");
     assert!(until(Duration::from_secs(20), || status()["targets"][0]["rss_bytes"].as_u64() > Some(0)));
     // 1 TiB in which nothing is mapped: half a million huge ranges, each checked and refused.
-    let (cpu, began) = (cpu_s(daemon.pid()), Instant::now());
     stage.isotherm(&format!("hint --socket s.sock -p {} 100000000000-110000000000", child.pid())).ended(0);
+    let (cpu, began) = (cpu_s(daemon.pid()), Instant::now());
     wait(Duration::from_secs(8));
     let (used, took) = (cpu_s(daemon.pid()) - cpu, began.elapsed().as_secs_f64());
     let after = status();
     assert!(after["counters"]["refused"]["unmapped"].as_u64() > Some(1000), "{after:#}");
+    assert!(after["hints"]["queued"].as_u64() > Some(0), "not all were tried in this time: {after:#}");
     // 10% for hints, 1% for watching. Without a limit it is about 70%.
     assert!(used < 0.3 * took, "{used} s of CPU in {took} s: {after:#}");
     daemon.signal("TERM");

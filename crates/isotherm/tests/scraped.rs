@@ -18,6 +18,8 @@ const DEMO_MIB: usize = 1024;
 const HOT_SHARE: f64 = 0.1;
 /// Until the server has a first snapshot to be scraped, and all of it is known well.
 const SETTLED: Duration = Duration::from_secs(20);
+/// Until it is known on a machine that takes several times the CPU time for it: the budget is the same.
+const SLOW: Duration = Duration::from_secs(180);
 /// Over which a median is taken: a window of another's scheduling is no error of the picture.
 const MEDIAN_OVER: &str = "20s";
 
@@ -37,7 +39,7 @@ fn busy_redis(stage: &Stage) -> [Running; 3] {
     [server, stage.start(bench("set", "100000000")), stage.start(bench("get", "100000000"))]
 }
 
-/// A Prometheus that scrapes one target every two seconds. A scrape that takes longer has failed.
+/// A Prometheus that scrapes one target every four seconds. A scrape that takes longer has failed.
 struct Prometheus {
     _process: Running,
     url: String,
@@ -46,7 +48,7 @@ struct Prometheus {
 impl Prometheus {
     fn start(stage: &Stage, host: &str, path: &str) -> Prometheus {
         let config = format!(
-            "global: {{scrape_interval: 2s, scrape_timeout: 2s}}\nscrape_configs:\n- job_name: isotherm\n  metrics_path: {path}\n  static_configs: [{{targets: ['{host}']}}]\n"
+            "global: {{scrape_interval: 4s, scrape_timeout: 4s}}\nscrape_configs:\n- job_name: isotherm\n  metrics_path: {path}\n  static_configs: [{{targets: ['{host}']}}]\n"
         );
         std::fs::write(stage.path("prometheus.yml"), config).unwrap();
         let at = format!("127.0.0.1:{}", free_port());
@@ -112,10 +114,15 @@ fn prometheus_scrapes_a_busy_machine_and_gets_the_truth() {
     println!("{} scrapes in {seconds} s and {SETTLED:?}", up("count_over_time"));
     assert_eq!(up("min_over_time"), 1.0, "no scrape has failed");
     // Prometheus takes some seconds to start on a busy machine.
-    assert!(up("count_over_time") >= 0.4 * seconds as f64, "{} scrapes in {seconds} s", up("count_over_time"));
+    assert!(up("count_over_time") >= 0.2 * seconds as f64, "{} scrapes in {seconds} s", up("count_over_time"));
     passes_promtool(&text().1);
     [demo.pid(), redis.pid()].into_iter().for_each(|pid| adds_up(&prometheus, pid));
-    let (hot, truth) = (prometheus.median(demo.pid(), "hot"), HOT_SHARE * DEMO_MIB as f64 * MIB);
+    let truth = HOT_SHARE * DEMO_MIB as f64 * MIB;
+    let mut hot = 0.0;
+    until(SLOW, || {
+        hot = prometheus.median(demo.pid(), "hot");
+        (hot / truth - 1.0_f64).abs() <= 0.02
+    });
     println!("process {}: {:.1} MiB hot, {:.1} MiB in truth", demo.pid(), hot / MIB, truth / MIB);
     assert!((hot / truth - 1.0).abs() <= 0.02, "{hot} bytes hot, {truth} in truth");
     serve.signal("INT");

@@ -67,7 +67,7 @@ fn record_and_report(stage: &Stage, server: &Running, comm: &str, load: Load) {
     let pid = server.pid();
     stage.isotherm(&format!("record -w 1s -d 5s -p {pid}")).ended(0).says("snapshots");
     let resident = resident(pid);
-    assert!(load.end() > 50, "the load went on all the time");
+    assert!(load.end() > 10, "the load went on all the time, in rounds of 2,000 requests");
 
     let row = stage.json("report processes --json")["report"]["processes"][0].clone();
     let bytes = |key: &str| row[key].as_f64().unwrap_or_else(|| panic!("no {key} in {row}"));

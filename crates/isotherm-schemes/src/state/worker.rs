@@ -173,7 +173,7 @@ mod tests {
                 let other = lock(&asked).hint(1, PmdNo(6).range(), Level::new(31), 3_000_000);
                 let _ = answered.send((before, same, other));
             });
-            let answer = answers.recv_timeout(Duration::from_secs(2));
+            let answer = answers.recv_timeout(Duration::from_secs(10));
             go.send(()).unwrap();
             let (before, same, other) = answer.expect("an answer while the collapse is under way");
             assert_eq!((&before["collapsed"], &before["hints"]["queued"]), (&0.into(), &0.into()), "{before:#}");

@@ -345,7 +345,7 @@ fn a_thread_sleeps_while_another_is_at_a_cpu_that_is_due() {
     let wakes = thread::scope(|s| {
         let _desk = keeper.slots[0].pending.lock();
         let running = s.spawn(|| keeper.run(&end));
-        thread::sleep(std::time::Duration::from_millis(50));
+        thread::sleep(std::time::Duration::from_millis(500));
         end.come();
         running.join().unwrap()
     });
