@@ -26,13 +26,13 @@ pub mod turns;
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use isotherm_heat::{Beside, Clock};
+use isotherm_heat::{Beside, Clock, Ns};
 use isotherm_host::{HostFacts, HostRoots};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
 use isotherm_sources::RealClock;
 use isotherm_sources::choose::{self, Wanted};
 use isotherm_sys::{free, proc::Proc};
-use isotherm_units::PAGE_SIZE;
+use isotherm_units::{AddrRange, PAGE_SIZE};
 use isotherm_workload::{Child, Keys, Layout, Pattern, Reuse, Server, Store};
 use options::Options;
 pub use options::take_no_options;
@@ -162,6 +162,17 @@ pub fn monitor_of<C: Clock>(pids: Vec<u32>, clock: C, settings: Settings) -> Res
     let source = choose::open(Wanted::PageTable)?;
     let follower = Follower::new(&Selection::Pids { pids, children: false }, Proc::default())?;
     Ok(Monitor::new(source, follower, clock, settings))
+}
+
+/// Pages of `span` in process `pid` whose interval is known and such. O(pages of the span): not for free beside the monitor.
+pub fn known_pages<C: Clock>(monitor: &Monitor<C>, pid: u32, span: AddrRange, is_such: impl Fn(Ns) -> bool) -> u64 {
+    let mut pages = 0;
+    let Some(target) = monitor.pages_of(pid) else { return 0 };
+    target.for_pmds_in(span.start.pmd()..span.end.pmd(), monitor.now(), |_, view| {
+        let such = view.runs.iter().filter(|run| run.interval.ns().is_some_and(&is_such));
+        pages += such.map(|run| u64::from(run.pages)).sum::<u64>();
+    });
+    pages
 }
 
 /// `most` pages, or as many as the machine can spare.

@@ -4,9 +4,11 @@
 use anyhow::{Context, Result};
 use isotherm_bench::memory::Growth;
 use isotherm_bench::reading::PassCost;
-use isotherm_bench::{Log, become_workload, busy, in_own_thread, median, monitor_of, spread, start};
-use isotherm_heat::Ns;
+use isotherm_bench::{
+    BenchClock, Log, become_workload, busy, in_own_thread, known_pages, median, monitor_of, spread, start,
+};
 use isotherm_heat::source::AccessSource;
+use isotherm_heat::{Clock, Ns};
 use isotherm_monitor::{CLEAR_TICK, Monitor, Settings};
 use isotherm_sources::RealClock;
 use isotherm_sources::page_table::PageTable;
@@ -145,7 +147,7 @@ fn longest_fault_ms(child: &Child, times: &[(Ns, Ns)]) -> f64 {
     child.progress().iter().filter(|p| within(p.at)).map(|p| p.slowest_fault_ns).max().unwrap_or(0) as f64 / 1e6
 }
 
-fn watch(monitor: &mut Monitor<RealClock>, ns: Ns) -> Result<()> {
+fn watch<C: Clock>(monitor: &mut Monitor<C>, ns: Ns) -> Result<()> {
     let end = monitor.now() + ns;
     while monitor.now() < end {
         monitor.watch((monitor.now() + 2 * S).min(end), &AtomicBool::new(false))?;
@@ -245,14 +247,17 @@ fn new_hot(log: &mut Log) -> Result<()> {
         let start = child.memory().start.0 + from as u64 * 4096;
         let span = AddrRange::new(isotherm_units::Addr(start), isotherm_units::Addr(start + SPAN_PAGES as u64 * 4096));
         found.push(in_own_thread(|| {
-            let mut monitor = monitor_of(vec![child.pid()], RealClock, Settings::default())?;
+            let (clock, pid) = (BenchClock::default(), child.pid());
+            let mut monitor = monitor_of(vec![pid], clock.clone(), Settings::default())?;
+            // Looking is not charged to the monitor.
+            let hot = |monitor: &Monitor<BenchClock>| clock.beside(|| known_pages(monitor, pid, span, |ns| ns <= S));
             // Until the first access checks are complete at 1% of CPU: a span that is not known to be cold cannot turn
             // hot.
             watch(&mut monitor, 40 * S)?;
-            anyhow::ensure!(hot_pages(&monitor, child.pid(), span) == 0, "the span was taken to be hot before it was");
+            anyhow::ensure!(hot(&monitor) == 0, "the span was taken to be hot before it was");
             child.heat(from, SPAN_PAGES)?;
             let began = monitor.now();
-            while hot_pages(&monitor, child.pid(), span) < SPAN_PAGES as u64 * 99 / 100 {
+            while hot(&monitor) < SPAN_PAGES as u64 * 99 / 100 {
                 anyhow::ensure!(monitor.now() < began + 60 * S, "not found within a minute");
                 // As often as it wakes up by itself.
                 let until = monitor.now() + CLEAR_TICK;
@@ -267,17 +272,6 @@ fn new_hot(log: &mut Log) -> Result<()> {
     ));
     log.result("seconds_to_find_new_hot", median(&found));
     Ok(())
-}
-
-/// Pages of `span` accessed at least once a second.
-fn hot_pages(monitor: &Monitor<RealClock>, pid: u32, span: AddrRange) -> u64 {
-    let mut hot = 0;
-    let Some(pages) = monitor.pages_of(pid) else { return 0 };
-    pages.for_pmds_in(span.start.pmd()..span.end.pmd(), monitor.now(), |_, view| {
-        let is_hot = view.runs.iter().filter(|r| r.interval.ns().is_some_and(|ns| ns <= S));
-        hot += is_hot.map(|r| u64::from(r.pages)).sum::<u64>();
-    });
-    hot
 }
 
 fn memory(log: &mut Log) -> Result<()> {

@@ -2,7 +2,7 @@
 //! `isotherm record` and `isotherm top` do, and pays for it.
 
 use super::{EVERY, HOT_NS, LONGEST, LONGEST_TURN, Picture, S, STABLE, Span, Workload, seconds};
-use crate::{BenchClock, monitor_of};
+use crate::{BenchClock, known_pages, monitor_of};
 use anyhow::{Result, ensure};
 use isotherm_heat::{Interval, Ns, Score};
 use isotherm_monitor::{CLEAR_TICK, Monitor, Settings};
@@ -110,29 +110,20 @@ impl Ours {
     }
 
     fn turned_s(&mut self, span: Span, is_so: fn(Ns) -> bool, turn: impl FnOnce() -> Result<()>) -> Result<f64> {
-        let before = self.clock.beside(|| self.pages(span, is_so));
+        let before = self.pages(span, is_so);
         ensure!(before < span.enough_pages() / 10, "the span was taken for what it turns to before it did");
         turn()?;
         let began = self.elapsed();
-        // Looking is not charged to the monitor, and wakes it up no more often than it does by itself.
-        while self.clock.beside(|| self.pages(span, is_so)) < span.enough_pages()
-            && self.elapsed() < began + LONGEST_TURN
-        {
+        while self.pages(span, is_so) < span.enough_pages() && self.elapsed() < began + LONGEST_TURN {
+            // As often as it wakes up by itself.
             self.watch_to(self.elapsed() + CLEAR_TICK)?;
         }
         Ok(seconds(self.elapsed() - began))
     }
 
-    /// Pages of `span` with such an interval.
+    /// Pages of `span` with such an interval. Looking is not charged to the monitor.
     fn pages(&self, span: Span, is_so: fn(Ns) -> bool) -> u64 {
-        let mut pages = 0;
-        let Some(target) = self.monitor.pages_of(self.pid) else { return 0 };
-        let pmds = span.range.start.pmd()..span.range.end.pmd();
-        target.for_pmds_in(pmds, self.monitor.now(), |_, view| {
-            let so = view.runs.iter().filter(|run| run.interval.ns().is_some_and(is_so));
-            pages += so.map(|run| u64::from(run.pages)).sum::<u64>();
-        });
-        pages
+        self.clock.beside(|| known_pages(&self.monitor, self.pid, span.range, is_so))
     }
 }
 

@@ -123,8 +123,11 @@ impl<L> Pairs<L> {
     fn worst(&mut self, Round { at_once, bound, .. }: Round) -> Option<f64> {
         self.possible.clear();
         self.possible.extend(self.losses.iter().filter(|loss| **loss <= bound));
-        let last = at_once.clamp(1, self.possible.len().max(1)) - 1;
-        (!self.possible.is_empty()).then(|| *self.possible.select_nth_unstable_by(last, f64::total_cmp).1)
+        if self.possible.is_empty() {
+            return None;
+        }
+        let last = at_once.clamp(1, self.possible.len()) - 1;
+        Some(*self.possible.select_nth_unstable_by(last, f64::total_cmp).1)
     }
 }
 

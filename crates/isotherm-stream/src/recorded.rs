@@ -13,7 +13,7 @@ impl Snapshot {
         let targets = &snapshot.targets;
         let process = |target: &TargetHeat| {
             let row = ProcessRow::of(target);
-            ProcessRow { heat_huge: part_of(&row.heat, &huge_by_estimate(target)), ..row }
+            ProcessRow { heat_huge: part_of(&row.heat, &huge_by_regions(target)), ..row }
         };
         Snapshot {
             host: HostRow::of(run, snapshot),
@@ -26,17 +26,13 @@ impl Snapshot {
     }
 }
 
-/// Pages on huge pages, at the mean intervals of their regions.
+/// Pages on huge pages, at the mean intervals of their regions; where small pages were known before the huge page, at the intervals that they had.
 pub fn huge_by_regions(target: &TargetHeat) -> Histogram {
     let mut huge = Histogram::default();
     target.regions.iter().for_each(|region| huge.add(region.interval, region.huge_pages));
-    huge
-}
-
-/// Those where small pages were known before the huge page: at the intervals that they had.
-fn huge_by_estimate(target: &TargetHeat) -> Histogram {
-    let (bits, estimate) = (&target.temperature, target.by_estimate());
-    let by_bits = part_of(bits, &huge_by_regions(target));
+    let Some(behind) = &target.behind_huge else { return huge };
+    let (bits, estimate) = (&target.temperature, &behind.temperature);
+    let by_bits = part_of(bits, &huge);
     let mut huge = Histogram::default();
     for interval in (1..=u8::MAX).map(Interval::from_code) {
         // What differs between the two lies on huge pages.

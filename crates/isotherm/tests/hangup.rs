@@ -8,10 +8,8 @@ use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use support::{ISOTHERM, Stage, busy_demo, installed, is_root, read, sees_pages, signal, until, workload};
+use support::{ISOTHERM, SOON, Stage, busy_demo, installed, is_root, read, sees_pages, signal, until, workload};
 
-/// What ends within a second on an idle machine gets much more on a busy one: what spins, or never ends, fails in any case.
-const SOON: Duration = Duration::from_secs(15);
 /// What goes on has not ended after this.
 const A_WHILE: Duration = Duration::from_secs(5);
 const LONG: Duration = Duration::from_secs(20);

@@ -4,10 +4,8 @@ mod support;
 
 use std::path::Path;
 use std::time::Duration;
-use support::{Running, Stage, read, sees_pages, until, workload};
+use support::{Running, SOON, Stage, read, sees_pages, until, workload};
 
-/// What ends within a second on an idle machine gets some more on a busy one.
-const SOON: Duration = Duration::from_secs(15);
 const LONG: Duration = Duration::from_secs(30);
 const NEEDS: &str = "the page-table source";
 

@@ -179,7 +179,7 @@ impl ProcessReport {
     pub fn build(snapshot: &Snapshot, thresholds: Thresholds) -> ProcessReport {
         let mut processes: Vec<ProcessRow> = snapshot.targets.iter().map(|t| process(t, thresholds)).collect();
         processes.sort_by_key(|p| (Reverse(p.heat.hot_bytes), p.pid));
-        let total = total(&processes);
+        let total = total_of(processes.iter());
         ProcessReport {
             end_unix_ns: snapshot.end_unix_ns,
             thresholds,
@@ -426,9 +426,10 @@ fn process(target: &TargetHeat, thresholds: Thresholds) -> ProcessRow {
     }
 }
 
-fn total(processes: &[ProcessRow]) -> HeatSum {
+/// What is counted for several processes counts once, and what has ended does not.
+pub(crate) fn total_of<'a>(processes: impl Iterator<Item = &'a ProcessRow>) -> HeatSum {
     let mut total = HeatSum::default();
-    processes.iter().filter(|p| !p.exited).for_each(|p| total.add(&p.heat.counted_once()));
+    processes.filter(|p| !p.exited).for_each(|p| total.add(&p.heat.counted_once()));
     total
 }
 

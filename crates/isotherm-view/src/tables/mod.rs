@@ -18,7 +18,7 @@ mod wss;
 pub use access::{AccessOptions, AccessRegion, AccessReport, AccessTarget, SortBy};
 pub use caveats::{Caveats, Concerned};
 #[cfg(feature = "top")]
-pub(crate) use classes::{CGROUP_MEMORY, LastColumns, class_table};
+pub(crate) use classes::{CGROUP_MEMORY, LastColumns, class_table, total_of};
 pub use classes::{CgroupReport, CgroupRow, HeatSum, ProcessReport, ProcessRow};
 pub use cold::{COLD_AGES_NS, ColdAge, ColdBy, ColdReport, ColdRow};
 pub use cost::CostSummary;

@@ -11,7 +11,7 @@ use crate::heatmap::{
 };
 use crate::human::{self, Keep, fit};
 use crate::math;
-use crate::tables::{CGROUP_MEMORY, Caveats, CostSummary, HeatSum, LastColumns, class_table};
+use crate::tables::{CGROUP_MEMORY, Caveats, CostSummary, HeatSum, LastColumns, class_table, total_of};
 use crate::text::{Column, Table, TextStyle};
 use isotherm_heat::{Snapshot, TargetId};
 use ratatui::Frame;
@@ -79,16 +79,15 @@ fn header_lines(state: &TopState, width: usize) -> Vec<Line<'static>> {
 
 /// Rows count a huge page as a whole, by its one accessed bit. Where pages were known before it was made: how much is hot if they count as they did.
 fn hot_by_estimate(state: &TopState) -> Option<String> {
-    let mut all = HeatSum::default();
-    match state.view {
-        View::Processes => {
-            let alive = state.processes.iter().filter(|(_, p)| !p.exited);
-            alive.for_each(|(_, p)| all.add(&p.heat.counted_once()));
-        }
+    let all = match state.view {
+        View::Processes => total_of(state.processes.iter().map(|(_, p)| p)),
         // What lies below a cgroup has rows of its own.
-        View::Cgroups => state.cgroups.iter().for_each(|c| all.add(&c.own)),
+        View::Cgroups => state.cgroups.iter().fold(HeatSum::default(), |mut all, c| {
+            all.add(&c.own);
+            all
+        }),
         View::Map(_) => return None,
-    }
+    };
     let is_estimated = all.behind_huge_bytes.0 > 0;
     is_estimated.then(|| format!("hot {} by bits, {} by estimate", all.hot_bytes, all.hot_by_estimate_bytes))
 }
@@ -390,11 +389,9 @@ mod tests {
         let mut state = TopState::new(run_info(), TopOptions::default());
         state.update(Arc::new(shown.clone()));
         assert!(!screen(&state, 160, 10).contains("by estimate"));
-        let temperature = [(Interval::HOT, 256), (Interval::UNMEASURED, 512)];
-        let temperature = temperature.into_iter().fold(Histogram::default(), |mut all, (interval, pages)| {
-            all.add(interval, pages);
-            all
-        });
+        let mut temperature = Histogram::default();
+        temperature.add(Interval::HOT, 256);
+        temperature.add(Interval::UNMEASURED, 512);
         shown.targets.truncate(1);
         shown.targets[0].behind_huge = Some(PagesBehindHuge { temperature, pages: 512, age_ns: 1 });
         state.update(Arc::new(shown));

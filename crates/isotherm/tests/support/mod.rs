@@ -25,6 +25,9 @@ use tempfile::TempDir;
 /// The program under test.
 pub const ISOTHERM: &str = env!("CARGO_BIN_EXE_isotherm");
 
+/// What ends within a second on an idle machine gets much more on a busy one: what spins, or never ends, fails in any case.
+pub const SOON: Duration = Duration::from_secs(15);
+
 /// No command of any story takes longer.
 const TOO_LONG: Duration = Duration::from_secs(90);
 
