@@ -10,11 +10,12 @@
 //! whole cgroup with those of the target, and it does not flush the TLB.
 //!
 //! This file has the source and its state of each process. `read` has the passes over page tables, `clear` the clearing
-//! by advice, `few` the choice of pages for it where few were accessed, `shortage` when advice would do harm, and `whole` the clearing of
-//! whole processes.
+//! by advice, `few` the choice of pages for it where few were accessed, `shortage` when advice would do harm, `whole` the clearing of
+//! whole processes, and `patience` how long reads wait for the mmap lock.
 
 mod clear;
 mod few;
+mod patience;
 mod read;
 mod shared_mapping;
 mod shortage;
@@ -35,6 +36,7 @@ use isotherm_sys::madvise::PidFd;
 use isotherm_sys::pagemap::{Pagemap, kernel_has_soft_dirty};
 use isotherm_sys::proc::{Cgroups, MapEntry, Maps, Proc, VmFlags};
 use isotherm_units::{Addr, AddrRange, PAGES_PER_PMD, PmdNo};
+use patience::Patience;
 use shared_mapping::SharedMapping;
 use shortage::Shortage;
 use std::collections::HashMap;
@@ -50,8 +52,6 @@ const PMDS_PER_PASS: usize = 512;
 const PMDS_PER_CLEAR: usize = 64;
 /// Neighbouring huge ranges advised in one call: about a quarter of a millisecond under the read lock.
 pub const PMDS_PER_ADVICE: u64 = 8;
-/// Tries while the mmap lock is held for writing, a millisecond apart.
-const BUSY_TRIES: u32 = 50;
 /// Threads of a process tried in turn for one that still has its memory. A process may have thousands of ended threads
 /// that nobody waits for.
 const MAX_THREAD_TRIES: usize = 1024;
@@ -128,6 +128,7 @@ struct Watched {
     kernel_made: Arc<[(PmdNo, Mask)]>,
     /// Whether memory is so short that advice would do harm.
     shortage: Shortage,
+    patience: Patience,
     /// The number of huge ranges at the last listing.
     pmds: usize,
     /// It has grown since the batches were last drained.
@@ -302,6 +303,7 @@ impl PageTable {
             shared: HashMap::new(),
             kernel_made: Arc::default(),
             shortage: Shortage::default(),
+            patience: Patience::default(),
             pmds: 0,
             grown: true,
         };
@@ -341,7 +343,7 @@ impl PageTable {
         let addresses = gib_addresses(attached.maps.entries());
         let mut pmds = Vec::new();
         let progress =
-            self.pass(pid, Op::Tables, &addresses, &mut |i, answer| populated(addresses[i], answer, &mut pmds))?;
+            self.pass(pid, Op::Tables, &addresses, &mut |_, i, answer| populated(addresses[i], answer, &mut pmds))?;
         if progress.read_errors > 0 {
             return Err(Error::Io {
                 attempted: format!("list the page tables of process {pid}"),

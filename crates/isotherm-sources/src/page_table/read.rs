@@ -1,10 +1,10 @@
 //! Reads the page tables of a target in passes, through any of its threads that still has its memory.
 
-use super::{BUSY_TRIES, MAX_THREAD_TRIES, PMDS_PER_PASS, PageTable, io_error, larger};
+use super::{MAX_THREAD_TRIES, PMDS_PER_PASS, PageTable, io_error, larger};
 use crate::Error;
 use isotherm_bpf::page_table::{Answer, Kind, MAX_REQUESTS, Op};
 use isotherm_heat::source::{BitsSink, Progress};
-use isotherm_heat::{Mask, PmdBits};
+use isotherm_heat::{Mask, Ns, PmdBits};
 use isotherm_sys::clock;
 use isotherm_sys::pagemap::Pagemap;
 use isotherm_sys::proc::{MapEntry, Status};
@@ -13,22 +13,28 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Huge ranges whose entries of pagemap are held at once: 24 bytes a page, 768 KiB.
+const PMDS_OF_PAGEMAP: usize = 64;
+
 impl PageTable {
-    /// One pass over `addresses`, retried while the mmap lock is held for writing. Passes the answers to `each`.
+    /// One pass over `addresses`, retried while the mmap lock is held for writing. Passes the answers to `each`, with the time before the try that
+    /// gave them.
     pub(super) fn pass(
         &mut self,
         pid: u32,
         op: Op,
         addresses: &[Addr],
-        each: &mut dyn FnMut(usize, &Answer),
+        each: &mut dyn FnMut(Ns, usize, &Answer),
     ) -> Result<Progress, Error> {
         let mut progress = Progress::default();
-        let mut tries = 0;
         let mut ended = Vec::new();
         while progress.answered < addresses.len() {
             let rest = &addresses[progress.answered..];
             let rest = &rest[..rest.len().min(PMDS_PER_PASS).min(MAX_REQUESTS)];
             let attached = self.attached.get_mut(&pid).ok_or(Error::Gone(pid))?;
+            // One time for the pass, which takes a millisecond at most: to read the clock for each huge range costs as much
+            // as reading fifty pages.
+            let now = clock::monotonic_ns();
             let (pass, answers) = self.walker.pass(attached.tid, op, rest)?;
             if !pass.has_memory {
                 self.other_thread(pid, &mut ended)?;
@@ -36,16 +42,15 @@ impl PageTable {
             }
             attached.check_identity(pid, pass.mm_id)?;
             for (index, answer) in answers.iter().enumerate() {
-                each(progress.answered + index, answer);
+                each(now, progress.answered + index, answer);
             }
             progress.answered += pass.done;
             progress.read_errors += pass.read_errors;
             progress.longest_hold_ns = progress.longest_hold_ns.max(pass.longest_hold_ns);
+            if !attached.patience.goes_on(pass.busy) {
+                break;
+            }
             if pass.busy {
-                tries += 1;
-                if tries > BUSY_TRIES {
-                    break;
-                }
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
@@ -144,11 +149,8 @@ impl PageTable {
             }
             let addresses: Vec<Addr> = mapped.iter().map(|(_, a)| *a).collect();
             let mut entries = 0;
-            // One time for the pass, which takes a millisecond at most: to read the clock for each huge range costs as much
-            // as reading fifty pages.
-            let now = clock::monotonic_ns();
             let kernel_made = Arc::clone(&self.target(pid)?.kernel_made);
-            let progress = self.pass(pid, Op::Pmds, &addresses, &mut |i, answer| {
+            let progress = self.pass(pid, Op::Pmds, &addresses, &mut |now, i, answer| {
                 let found = bits(answer).map(|found| without(found, mapped[i].0, &kernel_made));
                 entries += match found {
                     Some(PmdBits::Pages { .. }) => PAGES_PER_PMD as u64,
@@ -190,7 +192,7 @@ impl PageTable {
         })?;
         let is_resident = |page: PageNo| resident.get(&page.pmd()).is_none_or(|pages| pages.has(page.index_in_pmd()));
         let Some(pagemap) = &self.target(pid)?.pagemap else { return Ok(()) };
-        for run in pmds.chunk_by(|a, b| a.next() == *b) {
+        for run in pmds.chunk_by(|a, b| a.next() == *b).flat_map(|run| run.chunks(PMDS_OF_PAGEMAP)) {
             let range = AddrRange::new(run[0].addr(), run[run.len() - 1].next().addr());
             for (page, entry) in pagemap.read(range).map_err(|e| io_error("pagemap", pid, e))? {
                 if entry.is_present() && !entry.is_exclusive() && is_resident(page) {
