@@ -156,15 +156,12 @@ impl<C: Clock> Monitor<C> {
         };
         let (new, grown) =
             (all.saturating_sub(others.whole_pmds), all.saturating_mul(GROWN).saturating_sub(others.whole_pmds));
-        // All or nothing: first checks of whole targets would starve next to samples.
-        let (new_beside, begun) = if others.sampled == 0 { (new, grown) } else { (0, 0) };
-        Room {
-            new: new_beside,
-            begun,
-            grown,
-            // Only where all others that are sampled can be, too.
-            again: new.saturating_sub(others.sampled_pmds),
-        }
+        // Only where all others that are sampled can be, too.
+        let again = new.saturating_sub(others.sampled_pmds);
+        // All or nothing: first checks of whole targets would starve next to samples. One that is whole again stays so where it fits beside
+        // what is sampled: a newcomer is for half a minute, and with no room for the others meanwhile all would be measured anew for ever.
+        let (new_beside, begun) = if others.sampled == 0 { (new, grown) } else { (0, again) };
+        Room { new: new_beside, begun, grown, again }
     }
 
     /// Distributes what all targets share: the time for background scans, and the regions of sampled targets, by their
@@ -173,7 +170,8 @@ impl<C: Clock> Monitor<C> {
         // Those that have ended are kept until the next snapshot.
         let alive = || self.watched.values().filter(|w| !w.exited);
         let whole = alive().map(|w| w.extent().whole_pmds).sum();
-        let unchecked = alive().map(|w| w.tracker.unchecked()).sum();
+        // Regions of sampled targets that wait are no huge ranges, and no part of these.
+        let unchecked = alive().filter(|w| w.extent().sampled.is_none()).map(|w| w.tracker.unchecked()).sum();
         let all: u64 = alive().map(TargetMonitor::sampled_pmds).sum();
         let regions = alive().filter_map(|w| w.extent().sampled).map(|sampled| sampled.regions).sum();
         self.cpu.note_unchecked(whole, unchecked);

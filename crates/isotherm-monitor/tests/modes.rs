@@ -112,6 +112,23 @@ fn several_that_are_sampled_are_whole_again_when_all_of_them_can_be() {
     assert_eq!(scene.whole_at(100 * S, &[1, 2, 3]), [false, false, false], "75,000 are too many");
 }
 
+/// As when a shell starts ten seconds after the child of a large server has ended.
+#[test]
+fn one_that_begins_while_others_wait_to_be_whole_again_does_not_send_them_back() {
+    let sizes = |pid, now: Ns| match (pid, now / S) {
+        (3, ..30) => 0,
+        (3, _) => 50,
+        (_, ..20) => 40_000,
+        _ => 25_000,
+    };
+    let mut scene = Scene::of(Mode::Auto, &[1, 2, 3], sizes);
+    assert_eq!(scene.whole_at(40 * S, &[1, 2, 3]), [false, false, false]);
+    for second in [54, 57, 59] {
+        assert_eq!(scene.whole_at(second * S, &[1, 2, 3]), [true, true, false], "after {second} s");
+    }
+    assert_eq!(scene.whole_at(75 * S, &[1, 2, 3]), [true, true, true]);
+}
+
 #[test]
 fn what_is_to_be_sampled_stays_so() {
     let mut scene = Scene::of(Mode::Sampled, &[1], |_, _| 10);
