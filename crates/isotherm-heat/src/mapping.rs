@@ -123,13 +123,13 @@ impl MappingTarget {
         self.tally
     }
 
-    /// Sums up at `now`.
-    pub fn summarize(&self, now: Ns, max_regions: usize) -> Summary {
+    /// Sums up what is known by the last read. What was not accessed by then may have been since.
+    pub fn summarize(&self, max_regions: usize) -> Summary {
         let mut sum = Summary::default();
         let mut builder = RegionBuilder::new(max_regions);
-        let watched_ns = now.saturating_sub(self.cleared_at.unwrap_or(now));
+        let watched_ns = self.read_at.saturating_sub(self.cleared_at.unwrap_or(self.read_at));
         for mapping in self.mappings.values() {
-            let counted = mapping.pages(watched_ns, now);
+            let counted = mapping.pages(watched_ns);
             for (interval, idle, pages) in &counted {
                 sum.temperature.add(*interval, *pages);
                 sum.idle.add(*idle, *pages);
@@ -143,7 +143,7 @@ impl MappingTarget {
 
 impl MappingHeat {
     /// Pages by interval: from the current check once it has run long enough, else from the previous one.
-    fn pages(&self, watched_ns: Ns, now: Ns) -> Vec<(Interval, Interval, u64)> {
+    fn pages(&self, watched_ns: Ns) -> Vec<(Interval, Interval, u64)> {
         let use_before = watched_ns < CHECK_PERIOD / 4 && self.before.measured() > 0;
         let source = if use_before { &self.before } else { &self.now };
         let resident = self.bits.resident_pages;
@@ -156,7 +156,7 @@ impl MappingHeat {
         }
         // The rest was not accessed in the check. It has been idle for that long, or longer if the whole mapping was.
         let idle =
-            watched_ns.max(now.saturating_sub(self.idle_since).min(now)).max(if use_before { CHECK_PERIOD } else { 0 });
+            watched_ns.max(self.read_at.saturating_sub(self.idle_since)).max(if use_before { CHECK_PERIOD } else { 0 });
         let idle = if idle >= MIN_IDLE { Interval::from_ns(idle) } else { Interval::UNMEASURED };
         if left > 0 {
             let interval = if idle.is_measured() { idle.extrapolated() } else { idle };
@@ -193,7 +193,7 @@ mod tests {
         t.read(S + 4 * FIRST_READ, &[bits(300)]);
         t.read(11 * S, &[bits(300)]);
         assert_eq!(t.next(), Next::Clear);
-        let sum = t.summarize(11 * S, 10);
+        let sum = t.summarize(10);
         assert_eq!(sum.temperature.resident(), 1000);
         assert_eq!(sum.temperature.within_ns(S / 10), 100);
         assert_eq!(sum.temperature.within_ns(S), 300);
@@ -213,10 +213,15 @@ mod tests {
             t.cleared(look * 20 * S);
             t.read(look * 20 * S + 15 * S, &[bits(0)]);
         }
-        let coldest = t.summarize(100 * S, 10).temperature.quantile(0.5).unwrap();
-        assert_eq!(coldest, Interval::from_ns(800 * S));
+        let sum = t.summarize(10);
+        assert_eq!(
+            sum.idle.quantile(0.5),
+            Some(Interval::from_ns(95 * S)),
+            "up to the last read, whenever it is asked for"
+        );
+        assert_eq!(sum.temperature.quantile(0.5), Some(Interval::from_ns(95 * S).extrapolated()));
         t.cleared(100 * S);
         t.read(101 * S, &[]);
-        assert_eq!(t.summarize(101 * S, 10).temperature.resident(), 0);
+        assert_eq!(t.summarize(10).temperature.resident(), 0);
     }
 }

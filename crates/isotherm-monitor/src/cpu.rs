@@ -290,6 +290,11 @@ impl CpuBudget {
         scan_period
     }
 
+    /// Whether more was spent than there was.
+    pub fn is_overspent(&mut self, now: Ns) -> bool {
+        self.shares.whole_ns(now) < 0.0
+    }
+
     /// Whether more than the whole credit was overspent.
     pub fn is_deep_in_debt(&mut self, now: Ns) -> bool {
         self.shares.overdraft(now) > 1.0

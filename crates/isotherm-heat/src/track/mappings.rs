@@ -1,5 +1,9 @@
 //! How much of each mapping was accessed, where nothing finer is available.
+//!
+//! A check clears the whole process and counts its pages nine times, each of which walks all of it. So it has no share of the CPU budget that it
+//! could save up: the next one waits until all budgets are paid back, and until the stall of the last clear is a small part of the time.
 
+use super::process_clears::STALL_SHARE;
 use super::tracker::{ClearQuota, Tracker, Turn};
 use crate::source::{Layout, SourceResult};
 use crate::view::Since;
@@ -10,11 +14,14 @@ use crate::{Bucket, CREDIT_S, Granularity, MappingTarget, Next, Ns, RETOUCH_NS, 
 pub(super) struct MappingTracker {
     target: MappingTarget,
     slowdown: Bucket,
+    /// No clear comes before: the process was held up by the last one.
+    rests_until: Ns,
 }
 
 impl MappingTracker {
     pub fn new(now: Ns, max_slowdown_pct: f64) -> MappingTracker {
-        MappingTracker { target: MappingTarget::new(), slowdown: Bucket::new(max_slowdown_pct, CREDIT_S, now) }
+        let slowdown = Bucket::new(max_slowdown_pct, CREDIT_S, now);
+        MappingTracker { target: MappingTarget::new(), slowdown, rests_until: now }
     }
 }
 
@@ -51,15 +58,20 @@ impl Tracker for MappingTracker {
         true
     }
 
+    fn checks_all_at_once(&self) -> bool {
+        true
+    }
+
     fn clear_due(&mut self, quota: ClearQuota, turn: &mut Turn<'_>) -> SourceResult<usize> {
         let is_due = quota.has_planned() && self.target.next() == Next::Clear;
-        if !is_due || self.slowdown.available_ns(turn.now) <= 0.0 {
+        if !is_due || turn.now < self.rests_until || self.slowdown.available_ns(turn.now) <= 0.0 {
             return Ok(0);
         }
         let pid = turn.pid;
         let clear = turn.mappings()?.clear(pid)?;
         turn.spent.held(clear.stall_ns);
         self.target.cleared(clear.at);
+        self.rests_until = clear.at + clear.stall_ns * STALL_SHARE;
         Ok(1)
     }
 
@@ -67,8 +79,8 @@ impl Tracker for MappingTracker {
         self.target.tally()
     }
 
-    fn summarize(&mut self, now: Ns, max_regions: usize, last: Since<'_>) -> Summary {
-        let mut sum = self.target.summarize(now, max_regions);
+    fn summarize(&mut self, _: Ns, max_regions: usize, last: Since<'_>) -> Summary {
+        let mut sum = self.target.summarize(max_regions);
         last.carry_ages(&mut sum.regions);
         sum
     }

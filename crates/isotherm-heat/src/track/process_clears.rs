@@ -14,7 +14,7 @@ const STUCK_FIRST: Ns = 1_000_000_000;
 const STUCK_BACKOFF: u64 = 2;
 const MAX_STUCK: Ns = 120_000_000_000;
 /// The target may spend one part in this many of its time stalled by clears of the whole process.
-const STALL_SHARE: u64 = 200;
+pub(super) const STALL_SHARE: u64 = 200;
 
 /// The schedule of one target.
 #[derive(Clone, Copy, Debug)]

@@ -218,7 +218,7 @@ impl Turn<'_> {
 pub struct Room {
     /// If it is new.
     pub new: usize,
-    /// If it is watched whole, and much of it was not checked yet.
+    /// If it is watched whole, and much of it was not checked yet. Beside sampled targets as much as if it were sampled itself.
     pub begun: usize,
     /// If it is watched whole and known. What others do is no reason to sample it: a child that is forked for a minute has as much memory
     /// again.
@@ -263,6 +263,11 @@ pub trait Tracker: std::fmt::Debug {
 
     /// Whether anything is ever cleared here. False if the source clears what it samples, or needs no bits.
     fn is_cleared(&self) -> bool;
+
+    /// Whether a check here is of all that the target has, at a cost that no share of a budget saves up. It waits while the CPU budget is overspent.
+    fn checks_all_at_once(&self) -> bool {
+        false
+    }
 
     /// Clears the whole process if enough of it cannot be reached otherwise and enough time has passed.
     fn clear_process(&mut self, _turn: &mut Turn<'_>) -> SourceResult<()> {
