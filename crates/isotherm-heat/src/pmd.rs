@@ -129,8 +129,8 @@ pub(crate) fn unexpected(idle: Ns, old: Interval, observed: f64) -> Unexpected {
 
 /// The interval of a page measured as `known` that has been idle for `idle` since it was cleared.
 ///
-/// If the idle time fits the interval, the measured interval stays. If it is much longer, the old interval no longer
-/// holds.
+/// If the idle time is within the interval, the measured interval stays. If it is longer, it stands for the interval; and from eight times the
+/// interval on, the old interval no longer holds.
 pub(crate) fn effective(known: Interval, idle: Interval) -> Interval {
     if !idle.is_measured() {
         known

@@ -20,7 +20,7 @@
 //!   soonest, or 32 s if their accesses are as expected: where they are at random, each range has such pages all the time, and under
 //!   reclaim each clear costs.
 //! - One with hot pages is cleared every minute, each at a time of its own, so that of a span of them some are checked every
-//!   second or two. When much of one turns out to have cooled down, the hot ones around it are cleared at once. While half of the
+//!   few seconds. When much of one turns out to have cooled down, the hot ones around it are cleared at once. While half of the
 //!   slow-down budget's credit is spent, it backs off like the others.
 //! - Clears stop while the slow-down expected of them exceeds the budget. The expectation is learned from what is seen.
 //! - First checks begin with a survey of all huge ranges, of large targets in two parts, and go on where it shows edges (`survey`). The
@@ -537,7 +537,7 @@ impl Target {
         self.unchecked
     }
 
-    /// Huge ranges with pages that the last clear did not reach.
+    /// Huge ranges of which the last clear reached no page.
     pub fn stuck_pmds(&self) -> Vec<PmdNo> {
         self.pmds.iter().filter(|(_, e)| e.timing.is(Flags::STUCK)).map(|(b, _)| b).collect()
     }
@@ -842,6 +842,31 @@ mod tests {
             "hugetlb would be found accessed after 10 ms, each time"
         );
         assert!(!target.has_cleared(PmdNo(1)));
+    }
+
+    #[test]
+    fn what_nothing_can_clear_is_not_estimated_to_be_like_its_neighbours() {
+        const S: Ns = 1_000_000_000;
+        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: S }, 1);
+        let read = |target: &mut Target, now, pmds: &[PmdNo], young| {
+            pmds.iter().for_each(|pmd| target.read(now, *pmd, PmdBits::Pages { young, present: Mask::ALL }));
+        };
+        let fresh = target.refit(&(0..64).map(PmdNo).collect::<Vec<_>>());
+        read(&mut target, 0, &fresh, Mask::ALL);
+        let checked = target.due_clears(0, ClearQuota { urgent: 0, first: 16, routine: 0 });
+        checked.iter().for_each(|pmd| target.cleared(0, *pmd, Mask::NONE));
+        read(&mut target, 2 * S, &checked, Mask::NONE);
+        let estimated = |target: &Target| {
+            let mut found = Vec::new();
+            target.for_each_pmd(2 * S, |pmd, view| {
+                found.extend(view.runs.iter().any(|run| run.estimated).then_some(pmd));
+            });
+            found
+        };
+        let before = estimated(&target);
+        assert!(before.len() >= 8, "those between idle ones: {before:?}");
+        target.refused(before[0]);
+        assert_eq!(estimated(&target), before[1..]);
     }
 
     #[test]

@@ -277,7 +277,7 @@ impl<C: Clock> Monitor<C> {
     }
 
     /// The recent share of the CPU budget that went into listing mappings, and into snapshots and what was done with them between two
-    /// calls of [`Monitor::watch`]. Above a half, snapshots should be made less often.
+    /// calls of [`Monitor::watch`]. Near one, snapshots should be made less often.
     pub fn bookkeeping_share(&self) -> f64 {
         self.cpu.bookkeeping_share(self.clock.now())
     }

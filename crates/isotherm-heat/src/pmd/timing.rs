@@ -14,7 +14,7 @@ pub(crate) struct Timing {
     /// Retouches expected that were neither seen nor given up yet: the lower [`RESERVED_BITS`]. Above them the reads in which it may turn out to
     /// have cooled down, and from [`RANK_BIT`] on its rank in the queue of first checks, or 0.
     waits: u16,
-    /// log2 of the time from the clear to the next read, in its first distance: the lower [`STEP_BITS`]. Above them log2 of the seconds to the next routine check.
+    /// log2 of the time from the clear to the next read, in its first distance: the lower [`STEP_BITS`]. Above them how often the time to the next routine check has doubled.
     pace: u8,
     pub flags: Flags,
 }
@@ -141,7 +141,7 @@ impl Timing {
         self.pace = self.pace >> STEP_BITS << STEP_BITS | step.min((1 << STEP_BITS) - 1);
     }
 
-    /// log2 of the seconds to the next routine check: at most [`crate::target::MAX_BACKOFF`].
+    /// How often the time to the next routine check has doubled: at most [`crate::target::MAX_BACKOFF`] times.
     pub fn backoff(&self) -> u8 {
         self.pace >> STEP_BITS
     }

@@ -80,10 +80,11 @@ impl Target {
             if !is_gathered {
                 entry.heat.runs(now, &mut runs);
             }
-            if let Some(run) = assumed {
+            let unclearable = entry.timing.is(Flags::UNCLEARABLE);
+            // Nobody can tell whether it is accessed, so it is like none of its neighbours.
+            if let Some(run) = assumed.filter(|_| !unclearable) {
                 estimate(&mut runs, run.interval, run.idle);
             }
-            let unclearable = entry.timing.is(Flags::UNCLEARABLE);
             if entry.timing.is(Flags::CHECKED)
                 && !unclearable
                 && let Some(interval) = interval_around_unmeasured(&runs)
