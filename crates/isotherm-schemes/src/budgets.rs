@@ -108,6 +108,11 @@ impl Wait {
     /// What a memory cgroup can wait for.
     pub const OF_CGROUPS: [Wait; 4] = [Wait::CgroupLimit, Wait::CgroupPressure, Wait::CgroupSwap, Wait::NoCharge];
 
+    /// Whether it is for a budget of ours, which fills with time whatever the machine does.
+    pub fn is_of_budgets(self) -> bool {
+        matches!(self, Wait::Rate | Wait::Cpu | Wait::Stall)
+    }
+
     /// A short description.
     pub fn text(self) -> &'static str {
         match self {

@@ -12,6 +12,9 @@ use std::time::Duration;
 
 /// Ends if nothing could be done for so long.
 const PATIENCE_NS: u64 = 10_000_000_000;
+/// The same while a budget fills: that ends for certain, and takes long after an action that took long, such as one for which pages come back from a
+/// slow disk.
+const PATIENCE_FOR_BUDGETS_NS: u64 = 300_000_000_000;
 const TICK: Duration = Duration::from_millis(100);
 
 /// What became of a hint.
@@ -39,7 +42,7 @@ pub fn serve<M: Machine>(worker: &mut Worker<M>, hints: Vec<Hint>, doing: &'stat
     let mut moved_at = clock::monotonic_ns();
     while !stop.is_set() {
         let now = clock::monotonic_ns();
-        if now.saturating_sub(moved_at) > PATIENCE_NS {
+        if now.saturating_sub(moved_at) > patience_ns(served.waited_for) {
             break;
         }
         let until = match retry.step(now, &mut queue, worker) {
@@ -65,4 +68,26 @@ pub fn serve<M: Machine>(worker: &mut Worker<M>, hints: Vec<Hint>, doing: &'stat
     bar.finish_and_clear();
     served.unserved = queue.len() + retry.deferred();
     served
+}
+
+/// For how long nothing may be done while hints wait for this.
+fn patience_ns(waits_for: Option<Wait>) -> u64 {
+    if waits_for.is_some_and(Wait::is_of_budgets) { PATIENCE_FOR_BUDGETS_NS } else { PATIENCE_NS }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A range whose pages come back from a network disk in 0.6 s rests its process for twenty times that.
+    #[test]
+    fn budgets_are_waited_for_and_what_may_last_for_ever_is_not() {
+        assert!(
+            [Wait::Rate, Wait::Cpu, Wait::Stall]
+                .map(|why| patience_ns(Some(why)))
+                .iter()
+                .all(|ns| *ns > 20 * 600_000_000)
+        );
+        assert_eq!([None, Some(Wait::Fork), Some(Wait::Headroom)].map(patience_ns), [PATIENCE_NS; 3]);
+    }
 }

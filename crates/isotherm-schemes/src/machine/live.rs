@@ -16,7 +16,7 @@ use isotherm_sys::free::{self, FreeBlocks, Swap};
 use isotherm_sys::madvise::PidFd;
 use isotherm_sys::pagemap::Pagemap;
 use isotherm_sys::pressure::Pressure;
-use isotherm_sys::proc::{Cgroups, Held, Proc, Status, maps_guest};
+use isotherm_sys::proc::{self, Cgroups, Held, Proc, Status, maps_guest};
 use isotherm_sys::tiers::Tiers;
 use isotherm_units::{Addr, PMD_SIZE, Perms, PmdNo};
 use std::cell::OnceCell;
@@ -124,7 +124,7 @@ impl Live {
 
     /// Whether this is still the process and the program that was admitted.
     pub(crate) fn check(&mut self, process: TargetId) -> Result<(), Refusal> {
-        let stat = self.proc.stat(process.pid).map_err(|_| Refusal::Gone)?;
+        let stat = self.proc.stat(process.pid).map_err(|error| unreadable(&error))?;
         let member = self.member(process)?;
         let same = stat.start_ticks == process.start_ticks && stat.image() == member.image;
         if same && !member.pidfd.has_exited() { Ok(()) } else { Err(Refusal::Gone) }
@@ -136,7 +136,7 @@ impl Live {
         if now.saturating_sub(member.mappings_at) < MAPPINGS_TTL && member.mappings_at > 0 {
             return Ok(());
         }
-        let entries = self.proc.maps(process.pid).map_err(|_| Refusal::Gone)?;
+        let entries = self.proc.maps(process.pid).map_err(|error| unreadable(&error))?;
         let mappings: Vec<Mapping> =
             entries.iter().map(|m| Mapping { range: m.range, name: m.name.to_string(), perms: m.perms }).collect();
         let member = self.member(process)?;
@@ -151,7 +151,7 @@ impl Live {
         self.refresh_mappings(process, now)?;
         let (mut refusal, at) = self.member(process)?.must_stay;
         if now.saturating_sub(at) >= MUST_STAY_TTL {
-            let status = self.proc.status(process.pid).map_err(|_| Refusal::Gone)?;
+            let status = self.proc.status(process.pid).map_err(|error| unreadable(&error))?;
             refusal = must_stay(&status, self.proc.held(process.pid).unwrap_or_default());
             self.member(process)?.must_stay = (refusal, now);
         }
@@ -209,6 +209,15 @@ pub(crate) fn timed(perform: impl FnOnce() -> Result<u16, Failure>) -> Performed
     Performed { result: done.map(drop), pages: done.unwrap_or_default(), took_ns, cpu_ns }
 }
 
+/// What it means that a file of a process could not be read. Who is short of descriptors has not seen it end.
+fn unreadable(error: &proc::Error) -> Refusal {
+    match error {
+        _ if error.is_gone() => Refusal::Gone,
+        _ if error.is_denied() => Refusal::Denied,
+        _ => Refusal::Error,
+    }
+}
+
 /// Why none of a process's memory may be paged out, if so.
 fn must_stay(status: &Status, held: Held) -> Option<Refusal> {
     let reasons = [
@@ -228,12 +237,12 @@ const FORK_SHARE: u32 = 20;
 
 impl Machine for Live {
     fn admit(&mut self, process: TargetId, unfit: &Unfit<'_>) -> Result<Process, Refusal> {
-        let pidfd = PidFd::open(process.pid).map_err(|_| Refusal::Gone)?;
-        let stat = self.proc.stat(process.pid).map_err(|_| Refusal::Gone)?;
+        let pidfd = PidFd::open(process.pid).map_err(|error| refusal_of(&error))?;
+        let stat = self.proc.stat(process.pid).map_err(|error| unreadable(&error))?;
         if stat.start_ticks != process.start_ticks || stat.has_ended() {
             return Err(Refusal::Gone);
         }
-        let status = self.proc.status(process.pid).map_err(|_| Refusal::Gone)?;
+        let status = self.proc.status(process.pid).map_err(|error| unreadable(&error))?;
         let mut admitted = Process {
             resident: status.rss.unwrap_or_default(),
             takes_huge_pages: status.thp_enabled != Some(false),
@@ -362,6 +371,11 @@ mod tests {
         assert!(matches!(admitted, Err(Refusal::Gone)), "{admitted:?}");
         let no_memory = std::io::Error::from_raw_os_error(3);
         assert_eq!(refusal_of(&no_memory), Refusal::Gone);
+        // Files that can no longer be opened say nothing of the process.
+        let short =
+            |number| proc::Error::Io { path: "/proc/1/stat".into(), source: std::io::Error::from_raw_os_error(number) };
+        assert_eq!([24, 12].map(|number| unreadable(&short(number))), [Refusal::Error; 2]);
+        assert_eq!(unreadable(&proc::Error::Gone { path: "/proc/1/stat".into() }), Refusal::Gone);
     }
 
     #[test]

@@ -91,8 +91,9 @@ pub(crate) struct Rooms {
     at: Ns,
     /// Pages that each node can take.
     pages: BTreeMap<u32, u64>,
-    /// Free huge pages of each.
+    /// Free huge pages of each, and how many of them were taken since.
     huge: FreeBlocks,
+    huge_taken: BTreeMap<u32, u64>,
 }
 
 impl Rooms {
@@ -100,13 +101,17 @@ impl Rooms {
     fn fits(&self, node: u32, pages: Mask, is_huge: bool) -> Mask {
         let room = self.pages.get(&node).copied().unwrap_or(0);
         if is_huge {
-            let fits = room >= PAGES_PER_PMD as u64 && self.huge.huge_pages_on(node) > 0;
+            let taken = self.huge_taken.get(&node).copied().unwrap_or(0);
+            let fits = room >= PAGES_PER_PMD as u64 && self.huge.huge_pages_on(node) > taken;
             return if fits { pages } else { Mask::NONE };
         }
         pages.iter().take(usize::try_from(room).unwrap_or(usize::MAX)).collect()
     }
 
-    fn take(&mut self, node: u32, pages: Mask) {
+    fn take(&mut self, node: u32, pages: Mask, is_huge: bool) {
+        if is_huge && !pages.is_empty() {
+            *self.huge_taken.entry(node).or_default() += 1;
+        }
         if let Some(room) = self.pages.get_mut(&node) {
             *room = room.saturating_sub(u64::from(pages.count()));
         }
@@ -119,7 +124,7 @@ impl Live {
         if self.rooms.at == 0 || now.saturating_sub(self.rooms.at) > ROOM_TTL {
             let proc = self.proc.root();
             let (pages, huge) = (room::by_node(proc).unwrap_or_default(), FreeBlocks::read(proc).unwrap_or_default());
-            self.rooms = Rooms { at: now, pages, huge };
+            self.rooms = Rooms { at: now, pages, huge, huge_taken: BTreeMap::new() };
         }
         &mut self.rooms
     }
@@ -146,7 +151,7 @@ impl Live {
             // Some may have moved before an error.
             let there = nodes_of(process, pmd, some)?;
             let there: Mask = there.into_iter().filter(|(_, at)| at == node).map(|(index, _)| index).collect();
-            self.rooms().take(*node, there);
+            self.rooms().take(*node, there, is_huge);
             (moved, pages) = (moved | there, pages & !there);
             match result {
                 Err(error) if refusal_of(&error) == Refusal::Gone => return Err(Refusal::Gone),
@@ -270,12 +275,17 @@ mod tests {
     fn a_node_takes_as_many_pages_as_it_has_room_for_and_a_huge_page_as_a_whole_or_not() {
         let counts = vec![0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
         let huge = FreeBlocks { zones: vec![FreeZone { node: 1, zone: "Normal".into(), counts }] };
-        let mut rooms = Rooms { at: 1, pages: [(0, 600), (1, 600), (2, 5)].into(), huge };
+        let pages = [(0, 600), (1, 2000), (2, 5)].into();
+        let mut rooms = Rooms { at: 1, pages, huge, huge_taken: BTreeMap::new() };
         let pages: Mask = (100..200).collect();
         assert_eq!((rooms.fits(2, pages, false), rooms.fits(3, pages, false)), ((100..105).collect(), Mask::NONE));
         assert_eq!([0, 1, 2].map(|node| rooms.fits(node, Mask::ALL, true).count()), [0, 512, 0]);
-        rooms.take(1, pages);
-        assert_eq!(rooms.fits(1, Mask::ALL, true), Mask::NONE, "500 are left");
+        let mut without_block = rooms.clone();
+        without_block.take(1, Mask::ALL, true);
+        assert_eq!(without_block.fits(1, Mask::ALL, true), Mask::NONE, "the only free block is taken");
+        assert_eq!(without_block.fits(1, pages, false), pages);
+        (0..15).for_each(|_| rooms.take(1, pages, false));
+        assert_eq!(rooms.fits(1, Mask::ALL, true), Mask::NONE, "500 pages are left");
     }
 
     #[test]

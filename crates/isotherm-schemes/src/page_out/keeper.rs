@@ -147,6 +147,10 @@ impl Keeper {
 
     /// Notes that these pages have left.
     pub fn leave(&mut self, pmd: PmdNo, pages: Mask, now: Ns) {
+        let unseen = self.left.came_back_unseen(pmd, pages, now);
+        if unseen > 0 {
+            self.brake.note(unseen, self.working_set_pages, now);
+        }
         let since = self.left_since.entry(pmd).or_insert(Mask::NONE);
         *since = *since | pages;
         self.left.leave(pmd, pages, self.brake.next_age_ns(), now);
@@ -325,6 +329,22 @@ mod tests {
         keeper.must_stay(70 * S);
         assert_eq!((keeper.age_ns(None, 69 * S), keeper.status().stays), (None, Some(Stays::MustStay)));
         assert_eq!(keeper.age_ns(None, 70 * S), Some(60 * S));
+    }
+
+    /// Reading all that is out takes longer than a page is idle.
+    #[test]
+    fn a_page_that_leaves_again_before_its_range_is_read_has_come_back() {
+        let mut keeper = keeper();
+        keeper.leave(PmdNo(1), (0..100).collect(), 61 * S);
+        keeper.leave(PmdNo(2), (0..100).collect(), 61 * S);
+        assert_eq!(keeper.age_ns(None, 150 * S), Some(60 * S));
+        keeper.leave(PmdNo(1), (50..400).collect(), 150 * S);
+        let status = keeper.status();
+        assert_eq!([status.left_bytes, status.refaulted_bytes, status.out_bytes].map(|b| b >> 12), [550, 50, 500]);
+        assert_eq!(keeper.take_following(), [] as [PmdNo; 0], "they are out, and nobody asks for the rest");
+        // 0.2% of 100,000 pages in a minute.
+        keeper.leave(PmdNo(1), (50..400).collect(), 151 * S);
+        assert_eq!((keeper.age_ns(None, 151 * S), keeper.status().stays), (None, Some(Stays::Refaults)));
     }
 
     #[test]

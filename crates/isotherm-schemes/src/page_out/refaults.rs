@@ -120,6 +120,19 @@ impl LeftPages {
         all
     }
 
+    /// Takes in that these pages are about to leave: those of them that were out have come back and been idle since, without a read between. Returns
+    /// how many.
+    pub fn came_back_unseen(&mut self, pmd: PmdNo, pages: Mask, now: Ns) -> u64 {
+        let Some(of) = self.pmds.get(&pmd) else { return 0 };
+        let back = u64::from((of.pages & pages).count());
+        if back > 0 {
+            // For how long they were idle is known to be no longer than that.
+            self.refaulted.add(Interval::from_ns(now.saturating_sub(of.at) + of.idle_ns), back);
+            self.note_recent(back, now);
+        }
+        back
+    }
+
     fn note_recent(&mut self, refaults: u64, now: Ns) {
         self.recent.retain(|(at, _)| now.saturating_sub(*at) < MINUTE);
         match self.recent.back_mut() {

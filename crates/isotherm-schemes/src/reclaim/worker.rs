@@ -58,17 +58,16 @@ impl<M: AskMachine> Worker<M> {
     /// Asks one cgroup, if one is due.
     pub fn turn(&mut self, shared: &Shared, now: Ns) -> Turn {
         let again = |until| Turn { until, fault: None };
-        let (due, budgets) = {
-            let mut state = lock(shared);
-            (state.reclaim_due(now), state.budgets())
-        };
-        let Some(cgroup) = due else { return again(now + IDLE) };
+        let budgets = lock(shared).budgets();
         if self.cpu_pct.total_cmp(&budgets.cpu_pct).is_ne() {
             (self.cpu, self.cpu_pct) = (Bucket::new(budgets.cpu_pct, 1.0, now), budgets.cpu_pct);
         }
         if self.cpu.available_ns(now) < 0.0 {
             return again(now + CPU_WAIT);
         }
+        // After the wait for the budget: to ask passes the turn on, and a cgroup would lose it each time.
+        let due = lock(shared).reclaim_due(now);
+        let Some(cgroup) = due else { return again(now + IDLE) };
         let began = self.machine.cpu_ns();
         let fault = self.serve(shared, &cgroup, &budgets, now);
         self.cpu.spend(self.machine.cpu_ns().saturating_sub(began) as f64);
@@ -194,6 +193,8 @@ mod tests {
     struct Fake {
         asked: Vec<Bytes>,
         counts: ReclaimCounts,
+        /// The cgroups that were asked, in order.
+        of: Vec<String>,
         cannot: bool,
         is_gone: bool,
         pressure_pct: f64,
@@ -225,6 +226,7 @@ mod tests {
                 return Err(Error::Io { path: cgroup.dir.clone(), source });
             }
             self.asked.push(bytes);
+            self.of.push(cgroup.path.clone());
             self.counts.stolen_pages += bytes.pages();
             self.cpu_ns += self.takes_ns;
             Ok(())
@@ -240,7 +242,11 @@ mod tests {
     }
 
     fn cgroup() -> Cgroup {
-        Cgroup { kind: CgroupKind::Unified, dir: PathBuf::from("/sys/fs/cgroup/a"), path: "/a".into() }
+        at("/a")
+    }
+
+    fn at(path: &str) -> Cgroup {
+        Cgroup { kind: CgroupKind::Unified, dir: PathBuf::from(format!("/sys/fs/cgroup{path}")), path: path.into() }
     }
 
     fn scene(fake: Fake) -> (Worker<Fake>, Shared) {
@@ -335,6 +341,30 @@ mod tests {
             (worker.machine.pressure_pct, worker.machine.host) = (9.0, HostState::default());
             run(&mut worker, &shared, 6..8);
             assert!(!worker.machine.asked.is_empty(), "{why}");
+        }
+    }
+
+    /// After each question the budget is waited for, in steps of 100 ms of which each asked whose turn it was.
+    #[test]
+    fn cgroups_take_turns_while_the_cpu_budget_is_used_up() {
+        for takes_ns in [120, 130, 140, 150, 160].map(|ms| ms * S / 1000) {
+            let (mut worker, shared) = scene(Fake { takes_ns, ..Fake::default() });
+            let mut until = 0;
+            for tenth in 10..1200 {
+                let now = tenth * S / 10;
+                for cgroup in ["/a", "/b"].map(at) {
+                    let mut state = lock(&shared);
+                    state.reclaim_age(&cgroup, ReclaimScheme { limits: LIMITS, watermarks: None, place: 0 }, now);
+                    let found = Found { idle_pages: 16_384, working_set_pages: 100_000, ..Found::default() };
+                    state.found_idle_files(&cgroup, found, None, now);
+                }
+                while until <= now {
+                    until = worker.turn(&shared, now).until;
+                }
+            }
+            let of = |path: &str| worker.machine.of.iter().filter(|of| *of == path).count();
+            let (a, b) = (of("/a"), of("/b"));
+            assert!(a + b > 20 && a.abs_diff(b) <= 2, "{takes_ns} ns each: {a} and {b}");
         }
     }
 

@@ -130,6 +130,8 @@ pub struct State {
     resting: BTreeMap<(TargetId, PmdNo), Ns>,
     /// Huge ranges that get no hint to move pages until this time. What moves says nothing of other actions, nor they of it.
     resting_moves: BTreeMap<(TargetId, PmdNo), Ns>,
+    /// When those that rest no longer were last dropped from each of the two.
+    swept_at: [Ns; 2],
     waiting: Option<Wait>,
     schemes: Vec<Scheme>,
     /// What is left of the quotas of those that have one.
@@ -185,6 +187,7 @@ impl State {
             targets: BTreeMap::new(),
             resting: BTreeMap::new(),
             resting_moves: BTreeMap::new(),
+            swept_at: [0; 2],
             waiting: None,
             schemes: vec![Scheme::collapse_all()],
             quotas: quota::Quotas::new(),
@@ -279,7 +282,10 @@ impl State {
             // What had to wait has cooled, and no hint is left that would show when the pause is over.
             (target.paused_for, target.cgroup_wait) = (None, None);
         }
-        self.resting.retain(|_, until| *until > now);
+        // Once for all targets of a window: for each of many, all of them would be looked through.
+        if std::mem::replace(&mut self.swept_at[0], now) != now {
+            self.resting.retain(|_, until| *until > now);
+        }
         if target.refused.is_some() || !is_ready || !actions.collapses {
             return;
         }
