@@ -5,14 +5,14 @@
 //! holder of the lock creates or removes the socket. The mode is set before `bind`, which applies it to the new file. So there is no
 //! moment in which other users could connect.
 
-use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock, open};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, lchown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -22,6 +22,7 @@ use std::time::Duration;
 const TRIES: u32 = 100;
 /// One who listens accepts within milliseconds.
 const TIMEOUT: Duration = Duration::from_secs(1);
+
 /// The owner may connect, and the group if one was asked for: whatever other group the file has, its members were not named.
 const GROUP_MODE: u32 = 0o660;
 
@@ -105,10 +106,19 @@ impl Place {
         }
         listen(&socket, backlog).map_err(step("listen"))?;
         if group.is_some() {
-            let mode = Permissions::from_mode(GROUP_MODE);
-            fs::set_permissions(&self.path, mode).map_err(step("set the mode of the socket"))?;
+            // The umask takes from the mode that `bind` applies.
+            self.set_mode(GROUP_MODE).map_err(step("set the mode of the socket"))?;
         }
         Ok(socket.into())
+    }
+
+    /// Sets the mode of the socket that we have made. Where others can write to the folder, it may have been exchanged for a link.
+    fn set_mode(&self, mode: u32) -> io::Result<()> {
+        let there = File::from(open(&self.path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?);
+        if Some(identity(&there.metadata()?)) != self.socket {
+            return Err(io::Error::other("another file has taken its place"));
+        }
+        fs::set_permissions(format!("/proc/self/fd/{}", there.as_raw_fd()), Permissions::from_mode(mode))
     }
 
     /// Removes a socket at which nobody listens.
@@ -203,6 +213,24 @@ mod tests {
         let socket = unix_socket().unwrap();
         fchmod(&socket, Mode::RUSR | Mode::WUSR).unwrap();
         bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn the_mode_of_what_a_link_in_its_place_leads_to_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, other) = (dir.path().join("s"), dir.path().join("other"));
+        let (_listener, place) = Place::listen(&path, None, 128).unwrap();
+        place.set_mode(GROUP_MODE).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, GROUP_MODE);
+        fs::write(&other, "").unwrap();
+        fs::set_permissions(&other, Permissions::from_mode(0o600)).unwrap();
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&other, &path).unwrap();
+        assert!(place.set_mode(GROUP_MODE).unwrap_err().to_string().contains("another file"));
+        fs::remove_file(&path).unwrap();
+        fs::rename(&other, &path).unwrap();
+        assert!(place.set_mode(GROUP_MODE).is_err());
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 

@@ -13,7 +13,7 @@ use changes::Changes;
 use isotherm_heat::{Clock, Ns, RunInfo, Snapshot};
 use isotherm_monitor::Monitor;
 use isotherm_schemes::state::Status;
-use isotherm_stream::{Broadcaster, EventRow, IdleRow, MappingRow, RegionRow};
+use isotherm_stream::{Broadcaster, EventRow, HostRow, IdleRow, MappingRow, RegionRow};
 use plans::Plans;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::unix::net::UnixStream;
@@ -22,6 +22,9 @@ use std::path::Path;
 /// Events that are sent with a snapshot, and for how long each is.
 const MAX_EVENTS: usize = 200;
 const EVENT_TTL: Ns = 60_000_000_000;
+/// Rows of regions, and of what else there is for parts of processes. With more than twice as many, none of a snapshot could be sent. Sums of
+/// processes have all of them in any case.
+const MOST_ROWS: usize = isotherm_stream::MAX_ROWS / 2;
 
 /// Sends snapshots.
 #[derive(Debug)]
@@ -29,6 +32,9 @@ pub struct Publisher {
     broadcaster: Broadcaster,
     /// That a snapshot could not be sent was said.
     has_failed: bool,
+    /// That a part of one was left out was said.
+    has_cut: bool,
+    clocks: Clocks,
     run: RunInfo,
     hostname: String,
     changes: Changes,
@@ -54,6 +60,8 @@ impl Publisher {
         Publisher {
             broadcaster,
             has_failed: false,
+            has_cut: false,
+            clocks: Clocks::default(),
             run: RunInfo::default(),
             hostname,
             changes: Changes::default(),
@@ -112,8 +120,10 @@ impl Publisher {
             let pages = monitor.pages_of(target.id.pid).map(|pages| (pages, monitor.now()));
             rows::process(target, (pages, monitor.sampled_extent_of(target.id.pid).is_some()))
         });
+        let host = rows::host(&self.run, &self.hostname, snapshot, monitor.unchecked());
+        let [elapsed_ns, monitor_cpu_ns] = self.clocks.go_on([host.elapsed_ns, host.monitor_cpu_ns]);
         let mut sent = isotherm_stream::Snapshot {
-            host: rows::host(&self.run, &self.hostname, snapshot, monitor.unchecked()),
+            host: HostRow { elapsed_ns, monitor_cpu_ns, ..host },
             processes: processes.collect(),
             actions: status.map(rows::actions).unwrap_or_default(),
             events,
@@ -125,6 +135,67 @@ impl Publisher {
             sent.mappings.extend(MappingRow::of(target));
             sent.idle.extend(IdleRow::of(target));
         }
+        let cut = [
+            cut(&mut sent.regions, MOST_ROWS),
+            cut(&mut sent.mappings, MOST_ROWS),
+            cut(&mut sent.idle, MOST_ROWS),
+            cut(&mut sent.plan, MOST_ROWS),
+        ];
+        if cut.contains(&true) && !std::mem::replace(&mut self.has_cut, true) {
+            output::warn(
+                "too many regions to be shown: those of the last processes are left out; --max-regions lowers their number",
+            );
+        }
         self.broadcaster.publish(&sent)
+    }
+}
+
+/// Leaves out what is beyond `most` rows. Returns whether there was any.
+fn cut<R>(rows: &mut Vec<R>, most: usize) -> bool {
+    let is_over = rows.len() > most;
+    rows.truncate(most);
+    is_over
+}
+
+/// Time and CPU time of one monitor after the other. New settings begin another one, whose clocks begin at 0, while what was done to memory goes
+/// on being counted: who adds up steps takes clocks that fall for another program, and would count all of that once more.
+#[derive(Debug, Default)]
+struct Clocks {
+    before: [u64; 2],
+    last: [u64; 2],
+}
+
+impl Clocks {
+    fn go_on(&mut self, now: [u64; 2]) -> [u64; 2] {
+        if now.iter().zip(self.last).any(|(now, last)| *now < last) {
+            self.before = sum(self.before, self.last);
+        }
+        self.last = now;
+        sum(self.before, now)
+    }
+}
+
+fn sum(a: [u64; 2], b: [u64; 2]) -> [u64; 2] {
+    [a[0].saturating_add(b[0]), a[1].saturating_add(b[1])]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clocks_of_a_monitor_go_on_from_those_of_the_one_before() {
+        let mut clocks = Clocks::default();
+        assert_eq!([[5, 1], [9, 3]].map(|now| clocks.go_on(now)), [[5, 1], [9, 3]]);
+        assert_eq!([[1, 1], [2, 2]].map(|now| clocks.go_on(now)), [[10, 4], [11, 5]], "another monitor");
+        assert_eq!(clocks.go_on([3, 1]), [14, 6], "and another, which was opened at less cost");
+    }
+
+    #[test]
+    fn of_too_many_rows_the_first_are_sent() {
+        let mut rows: Vec<u32> = (0..5).collect();
+        assert!(!cut(&mut rows, 5) && rows.len() == 5);
+        assert!(cut(&mut rows, 3));
+        assert_eq!(rows, [0, 1, 2]);
     }
 }
