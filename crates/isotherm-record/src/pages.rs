@@ -16,6 +16,8 @@ use std::fs::File;
 const SNAPPY_RATIO: u64 = 22;
 /// What a compressed page needs in addition, and what an empty one claims.
 const SLACK: u64 = 64;
+/// A header has the kind of its page and two sizes, each of two bytes or more, and an end.
+const MIN_HEADER: u64 = 7;
 /// `PLAIN`, `PLAIN_DICTIONARY`, `RLE`, `BIT_PACKED`, `RLE_DICTIONARY`.
 const ENCODINGS: [u64; 5] = [0, 2, 3, 4, 8];
 
@@ -38,10 +40,13 @@ const PAGE: Fields = &[
 /// Checks all pages of the columns in `mask`.
 pub(crate) fn check(file: &File, metadata: &ParquetMetaData, mask: &ProjectionMask) -> Checked<()> {
     let mut from = Source::of(file)?;
+    // Columns that share bytes would be read again and again: a small file could take hours.
+    let mut left = from.end;
     for group in metadata.row_groups() {
         for (index, column) in group.columns().iter().enumerate() {
             if mask.leaf_included(index) {
                 let damaged = |what| format!("column {}: {what}", column.column_path());
+                left = without_column(left, column.byte_range().1)?;
                 check_column(&mut from, column).map_err(damaged)?;
             }
         }
@@ -49,12 +54,22 @@ pub(crate) fn check(file: &File, metadata: &ParquetMetaData, mask: &ProjectionMa
     Ok(())
 }
 
+/// What is left of a file for other columns.
+fn without_column(left: u64, bytes: u64) -> Checked<u64> {
+    left.checked_sub(bytes).ok_or_else(|| "its columns are larger than the file".into())
+}
+
 fn check_column(from: &mut Source<'_>, column: &ColumnChunkMetaData) -> Checked<()> {
     let (start, length) = column.byte_range();
     let end = start.checked_add(length).ok_or("it has no end")?;
     from.go_to(start)?;
     while from.at < end {
+        let begin = from.at;
         let header = Header::read(from)?;
+        // Of zeros there could be one in each byte.
+        if from.at < begin + MIN_HEADER {
+            return Err("a page header without contents".into());
+        }
         header.check(column.compression())?;
         from.go_to(from.at.saturating_add(header.compressed))?;
     }
@@ -122,6 +137,8 @@ impl Header {
 mod tests {
     use super::*;
     use crate::thrift::tests::{MANY, file_of};
+    use parquet::schema::types::{ColumnDescriptor, ColumnPath, Type};
+    use std::sync::Arc;
 
     fn read(header: &[u8]) -> Checked<Header> {
         Header::read(&mut Source::of(&file_of(header)).unwrap())
@@ -137,6 +154,21 @@ mod tests {
         assert_eq!(header.encodings, [0]);
         assert_eq!(header.check(Compression::SNAPPY), Ok(()));
         assert!(header.check(Compression::UNCOMPRESSED).unwrap_err().contains("100 bytes cannot come to 1000"));
+    }
+
+    #[test]
+    fn what_would_be_read_for_hours_is_damage() {
+        assert_eq!(without_column(100, 60).and_then(|left| without_column(left, 40)), Ok(0));
+        assert!(
+            without_column(100, 60).and_then(|left| without_column(left, 60)).is_err(),
+            "both are in the same bytes"
+        );
+        let kind = Type::primitive_type_builder("x", parquet::basic::Type::INT64).build().unwrap();
+        let described = Arc::new(ColumnDescriptor::new(Arc::new(kind), 0, 0, ColumnPath::from("x")));
+        let column = ColumnChunkMetaData::builder(described).set_data_page_offset(0).set_total_compressed_size(64);
+        let zeros = file_of(&[0; 64]);
+        let checked = check_column(&mut Source::of(&zeros).unwrap(), &column.build().unwrap());
+        assert_eq!(checked.unwrap_err(), "a page header without contents");
     }
 
     /// All found by the fuzz target `recording`: the decoder went on for 2^31 values, or took 600 MB for a page of a few

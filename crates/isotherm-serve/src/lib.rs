@@ -62,7 +62,7 @@ use metrics::render::Extent;
 use secrets::Secrets;
 use state::{Builder, State};
 use std::convert::Infallible;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -79,6 +79,15 @@ const RENDERERS: usize = 4;
 /// The name of this program in its messages.
 pub const PROGRAM: &str = "isotherm-serve";
 
+/// To standard output. A reader that has enough is no error.
+fn print(text: &[u8]) -> Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("print to standard output"),
+        _ => Ok(()),
+    }
+}
+
 /// Runs until the monitor ends, a signal asks for it, or something fails. Opens everything, prints the address, confines itself,
 /// and only then reads a byte from anybody.
 pub fn run(args: &Args) -> Result<()> {
@@ -88,8 +97,7 @@ pub fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     if let Some(what) = args.print {
-        print!("{}", metrics::assets::text(what));
-        return Ok(());
+        return print(metrics::assets::text(what).as_bytes());
     }
     let source = Source::open(args)?;
     let secrets = Secrets::open(args)?;

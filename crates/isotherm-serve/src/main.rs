@@ -7,6 +7,7 @@ use clap::Parser;
 use isotherm_serve::PROGRAM;
 use isotherm_serve::args::Args;
 use isotherm_systemd::{Priority, messages};
+use isotherm_view::human;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -19,7 +20,8 @@ fn main() -> ExitCode {
     match isotherm_serve::run(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            messages::print(PROGRAM, Priority::Error, &format!("{error:#}"));
+            // It may quote a recording.
+            messages::print(PROGRAM, Priority::Error, &human::escaped(&format!("{error:#}")));
             ExitCode::FAILURE
         }
     }

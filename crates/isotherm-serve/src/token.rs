@@ -35,9 +35,7 @@ impl Token {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let token = Token::random()?;
                 let doing = || format!("write a token to {}", path.display());
-                let mut file =
-                    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).with_context(doing)?;
-                writeln!(file, "{}", token.0).with_context(doing)?;
+                new_file(path, |mut file| writeln!(file, "{}", token.0)).with_context(doing)?;
                 Ok(token)
             }
             text => Token::of_text(path, text),
@@ -82,6 +80,12 @@ impl std::fmt::Debug for Token {
     }
 }
 
+/// Makes a file for its owner only, and removes it again if it cannot be filled: a part of a token would be refused at each later start.
+fn new_file(path: &Path, fill: impl FnOnce(File) -> io::Result<()>) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    fill(file).inspect_err(|_| drop(fs::remove_file(path)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,6 +97,16 @@ mod tests {
         assert_eq!(one.reveal().len(), 32);
         assert!(one.is(one.reveal()) && !one.is(other.reveal()) && !one.is("") && !one.is(&one.reveal()[..31]));
         assert!(!format!("{one:?}").contains(one.reveal()));
+    }
+
+    #[test]
+    fn a_token_that_could_not_be_written_leaves_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        let full = |mut file: File| writeln!(file, "a part").and(Err(io::ErrorKind::StorageFull.into()));
+        assert_eq!(new_file(&path, full).unwrap_err().kind(), io::ErrorKind::StorageFull);
+        assert!(!path.exists());
+        Token::from_file(&path).unwrap();
     }
 
     #[test]

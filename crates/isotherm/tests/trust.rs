@@ -45,9 +45,15 @@ fn root_runs_no_command_from_a_file_that_others_can_change() {
     // What a link leads to counts.
     symlink("c.toml", stage.path("link.toml")).unwrap();
     run(&stage, "-c link.toml").says(REFUSED).says("belongs to user 65534");
-    // Without a command there is nothing to refuse.
+    // Nor is a socket opened that it names.
+    for names in ["stream = \"shown.sock\"", "socket = \"other.sock\"", "stream_group = \"nogroup\""] {
+        fs::write(&path, format!("{names}\n[targets]\npids = [4194303]\n")).unwrap();
+        run(&stage, "-c c.toml").says("root opens no `socket` or `stream`").says("belongs to user 65534");
+    }
+    assert!(!stage.path("shown.sock").exists() && !stage.path("other.sock.lock").exists());
+    // Without these there is nothing to refuse.
     fs::write(&path, "[targets]\npids = [4194303]\n").unwrap();
-    run(&stage, "-c c.toml").never_says(REFUSED);
+    run(&stage, "-c c.toml").never_says(REFUSED).never_says("root opens no");
 }
 
 #[test]

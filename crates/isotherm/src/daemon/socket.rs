@@ -58,13 +58,14 @@ impl ControlSocket {
                     refuse(&stream, "only root and the user who started this may connect")
                 }
                 Ok((stream, _)) if open.load(Ordering::Relaxed) < MAX_CONNECTIONS => {
-                    let (shared, open) = (Arc::clone(shared), Arc::clone(&open));
-                    open.fetch_add(1, Ordering::Relaxed);
-                    std::thread::spawn(move || {
+                    let (shared, place) = (Arc::clone(shared), Connection::among(&open));
+                    let serve = move || {
+                        let _place = place;
                         // A client that disconnects early is no error.
                         let _ = converse(&stream, &shared);
-                        open.fetch_sub(1, Ordering::Relaxed);
-                    });
+                    };
+                    // Where no thread can be had, the client is disconnected, and may try again: others need the socket later.
+                    let _ = std::thread::Builder::new().spawn(serve);
                 }
                 Ok((stream, _)) => refuse(&stream, TOO_MANY),
                 Err(_) => std::thread::sleep(TICK),
@@ -85,6 +86,22 @@ impl ControlSocket {
             }
             Err(_) => false,
         }
+    }
+}
+
+/// One of the connections that are served at a time, however it ends.
+struct Connection(Arc<AtomicUsize>);
+
+impl Connection {
+    fn among(open: &Arc<AtomicUsize>) -> Connection {
+        open.fetch_add(1, Ordering::Relaxed);
+        Connection(Arc::clone(open))
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

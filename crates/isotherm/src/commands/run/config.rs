@@ -135,8 +135,13 @@ fn parse(path: &Path, runs_work: bool) -> Result<File> {
     let trusted = trust::check(&opened, path);
     let text = input::short_text(opened, path, MAX_FILE)?;
     let file = File::parse(&text).with_context(|| format!("read {}", path.display()))?;
+    let Err(why) = trusted else { return Ok(file) };
     if file.work.is_some() && runs_work {
-        trusted.with_context(|| format!("{}: root does not run the `work` command of this file", path.display()))?;
+        return Err(why.context(format!("{}: root does not run the `work` command of this file", path.display())));
+    }
+    // Who may connect sees addresses of all processes, and sockets are made and removed with root's rights.
+    if file.socket.is_some() || file.stream.is_some() || file.stream_group.is_some() {
+        return Err(why.context(format!("{}: root opens no `socket` or `stream` that this file names", path.display())));
     }
     Ok(file)
 }

@@ -1,4 +1,4 @@
-//! Decides whether a settings file may name a command that root runs.
+//! Decides whether a settings file may name a command that root runs, and sockets that it opens.
 //!
 //! Used by `config`. A user who can change such a file can become root. So it must belong to root or to the real user, and nobody else may
 //! be able to write to it or to replace it. Without root's rights any file is accepted, because the command has no more rights than the

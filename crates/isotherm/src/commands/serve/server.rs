@@ -127,7 +127,9 @@ impl Server {
         if stop.is_set() {
             return Ok(());
         }
-        bail!("the server has ended ({status}); what it printed says why")
+        let what = format!("the server has ended ({status}); what it printed says why");
+        // Its arguments are ours.
+        if status.code() == Some(2) { Err(Usage(what).into()) } else { bail!(what) }
     }
 }
 
