@@ -3,8 +3,8 @@
 //! The zone refills and drains them; [`crate::tune`] computes by how much. A push or a pop is a *restartable sequence*
 //! (rseq(2), Linux 4.18): a few instructions that end with one store, the commit. A thread that is preempted, migrated
 //! or interrupted by a signal before the commit restarts the sequence. So nothing else can have touched the CPU's
-//! stacks in between, and a counter needs only a load and a store. In our measurements a locked instruction costs about
-//! 11 ns, and a whole pop and push with sequences less than 2 ns.
+//! stacks in between, and a counter needs only a load and a store. In `bench-frames` a locked instruction costs about
+//! 3 ns, and a frame taken and given back with sequences 6.6 ns.
 //!
 //! Choices, and why:
 //!
