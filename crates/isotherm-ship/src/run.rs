@@ -139,7 +139,7 @@ impl Running<'_> {
     /// Takes in rules and credentials that have changed. If they cannot be read, those before stay in force.
     fn read_again(&mut self) {
         self.manager.reloading(clock::now().mono_ns);
-        match self.inputs.read(self.to) {
+        match self.inputs.read(self.to, &self.store) {
             Ok((rules, store)) => {
                 self.shipper.roll().set_rules(rules);
                 self.store = store;
@@ -261,8 +261,12 @@ impl Inputs {
         rows::read_rules(self.settings.as_deref())
     }
 
-    fn read(&self, to: &To) -> Result<(Rules, Store)> {
-        Ok((self.rules()?, Store::open(to, &self.settings()?, self.timeout)?))
+    /// The rules, and the store with the credentials as they are now.
+    fn read(&self, to: &To, store: &Store) -> Result<(Rules, Store)> {
+        let (rules, settings) = (self.rules()?, self.settings()?);
+        // A folder has no credentials, and to look it up on a mount that does not answer would hold up the only thread.
+        let is_folder = store.folder().is_some();
+        Ok((rules, if is_folder { store.clone() } else { Store::open(to, &settings, self.timeout)? }))
     }
 
     /// The folders in which they lie: what an editor has saved is another file of the same name, or behind the same link.
@@ -317,4 +321,22 @@ fn confine(spool: &Path, store: &Store, settings: &Settings, inputs: &Inputs) {
 
 fn random() -> Result<u64> {
     getrandom::u64().context("get random bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reading_again_does_not_look_up_a_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("store");
+        let to = To::Folder(folder.clone());
+        let inputs = Inputs { settings: None, credentials: None, timeout: Duration::from_secs(10) };
+        let store = Store::open(&to, &Settings::from_environment(std::iter::empty()), inputs.timeout).unwrap();
+        std::fs::remove_dir(&folder).unwrap();
+        let (_, again) = inputs.read(&to, &store).unwrap();
+        assert!(!folder.exists(), "to open a store makes its folder");
+        assert_eq!(again.folder(), store.folder());
+    }
 }

@@ -35,6 +35,14 @@ const GUARDS: &[Guard] = &[Guard::Pressure, Guard::Io, Guard::Headroom, Guard::C
 /// Before anything else that is hinted for memory that is out: it is worth something only before the next access.
 const LEVEL: u8 = 29;
 
+/// A hint that is older is dropped: what was likely to follow has followed by then, or is not wanted.
+const IN_TIME: Ns = 10_000_000_000;
+
+/// Whether a hint to bring something back is still worth something at `now`.
+pub(crate) fn is_in_time(hint: &Hint, now: Ns) -> bool {
+    now.saturating_sub(hint.since) <= IN_TIME
+}
+
 /// The hint to bring back what is out of a huge range.
 pub fn hint(process: TargetId, pmd: PmdNo, now: Ns) -> Hint {
     Hint { process, pmd, action: BRING_BACK, level: Level::new(LEVEL), origin: Origin::Heat, since: now }

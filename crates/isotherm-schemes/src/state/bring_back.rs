@@ -26,7 +26,7 @@ impl State {
         }
     }
 
-    fn brings_back(&self, process: TargetId) -> bool {
+    pub(super) fn brings_back(&self, process: TargetId) -> bool {
         let admitted = |target: &Target| target.refused.is_none();
         let is_asked = self.actions.get(&process).is_some_and(|actions| actions.brings_back);
         is_asked && self.targets.get(&process).is_some_and(admitted)

@@ -2,6 +2,7 @@
 
 use super::State;
 use crate::TargetWindow;
+use crate::bring_back::{self, BRING_BACK};
 use crate::budgets::Wait;
 use crate::collapse::COLLAPSE;
 use crate::plan::{self, Planner};
@@ -104,7 +105,7 @@ impl State {
         // The lock is held only briefly.
         for _ in 0..MAX_PASSED_OVER {
             let (hint, tries) = self.retry.take(&mut self.queue)?;
-            if !self.is_asked_for(&hint) {
+            if !self.is_asked_for(&hint, now) {
                 self.retry.dropped(&hint);
                 self.no_longer_hinted(hint.process, hint.pmd);
             } else if let Err(until) = self.charge(&hint, now) {
@@ -117,12 +118,13 @@ impl State {
         None
     }
 
-    /// Whether a hint still stands: the scheme that has asked for it may be gone, the huge range may have cooled while it waited, and a round that
-    /// has ended splits nothing more.
-    fn is_asked_for(&self, hint: &Hint) -> bool {
+    /// Whether a hint still stands: the scheme that has asked for it may be gone, the huge range may have cooled while it waited, a round that
+    /// has ended splits nothing more, and what was to follow soon has had its time.
+    fn is_asked_for(&self, hint: &Hint, now: Ns) -> bool {
         match hint.action {
             _ if hint.origin == Origin::External => true,
             SPLIT => self.asks_to_split(hint),
+            BRING_BACK => bring_back::is_in_time(hint, now) && self.brings_back(hint.process),
             // Until the next window it is not known what new schemes say.
             COLLAPSE => {
                 let is_asked = self.actions.get(&hint.process).is_none_or(|actions| actions.collapses);

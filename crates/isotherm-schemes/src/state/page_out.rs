@@ -527,6 +527,21 @@ mod tests {
             scene.window(&[], &[], (0..200).collect());
             assert_eq!(scene.serve(), [], "once");
         }
+        // What had to wait, for I/O of a backup as it may be, is not read in when nobody wants it any more; nor if no scheme says so.
+        for (waits_s, with_scheme, expected) in
+            [(9, true, vec![(bring_back, 1)]), (11, true, vec![]), (9, false, vec![])]
+        {
+            let mut scene = Scene::new(&[PAGE_OUT_DB, "action = \"bring-back\""]);
+            scene.window(&[], &[1], Mask::ALL);
+            assert_eq!(scene.serve(), [(page_out, 1)]);
+            scene.window(&[], &[], (0..100).collect());
+            scene.now += waits_s * S;
+            if !with_scheme {
+                scene.state.set_schemes(vec![Scheme::new(toml::from_str(PAGE_OUT_DB).unwrap()).unwrap()]);
+                scene.state.set_cgroup(A, "db", "/app");
+            }
+            assert_eq!(scene.serve(), expected, "{waits_s} s, {with_scheme}");
+        }
         // Where other pages of it wait to leave, they stay.
         let mut scene = Scene::new(&[PAGE_OUT_DB, "action = \"bring-back\""]);
         scene.window(&[], &[1], Mask::ALL);
