@@ -72,6 +72,11 @@ impl MappingTarget {
         MappingTarget::default()
     }
 
+    /// Whether it was cleared.
+    pub fn is_begun(&self) -> bool {
+        self.cleared_at.is_some()
+    }
+
     /// What to do next.
     pub fn next(&self) -> Next {
         match self.cleared_at {

@@ -83,7 +83,7 @@ impl<C: Clock> Monitor<C> {
     /// One target's turn to clear. Returns how many huge ranges were, and whether it may have more to clear at once.
     fn clear_turn(&mut self, pid: u32, regions_each: f64) -> (usize, bool) {
         let now = self.clock.now();
-        if self.cpu.is_overspent(now) && self.watched.get(&pid).is_some_and(|w| w.tracker.checks_all_at_once()) {
+        if self.cpu.is_overspent(now) && self.watched.get(&pid).is_some_and(|w| w.tracker.waits_for_budget(now)) {
             return (0, false);
         }
         let quota = self.cpu.quota(now);

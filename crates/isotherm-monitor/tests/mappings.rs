@@ -1,4 +1,4 @@
-//! What is counted by mapping keeps the budgets, too: a check walks the whole process nine times. Time is virtual, and walks take CPU time.
+//! What is counted by mapping keeps the budgets, too: a check walks the whole process eleven times. Time is virtual, and walks take CPU time.
 
 #[path = "support/costing.rs"]
 mod costing;
@@ -7,7 +7,7 @@ use costing::Costing;
 use isotherm_heat::source::{
     AccessSource, Accesses, Attached, Clear, Counted, Description, Layout, MappingSource, Progress, SourceResult,
 };
-use isotherm_heat::{Clock, Granularity, Mapping, MappingBits, Ns, TargetId};
+use isotherm_heat::{Clock, Granularity, Interval, Mapping, MappingBits, Ns, TargetId};
 use isotherm_monitor::{Follower, Monitor, Selection, Settings};
 use isotherm_sys::proc::Proc;
 use isotherm_units::{Addr, AddrRange, Perms};
@@ -22,11 +22,12 @@ const RANGE: AddrRange = AddrRange { start: Addr(1 << 30), end: Addr(2 << 30) };
 /// When each process was cleared.
 type Clears = Rc<RefCell<Vec<(u32, Ns)>>>;
 
-/// Processes of one mapping that is never accessed, and of which a walk takes so long.
+/// Processes of one mapping of which a walk takes so long. A half of it is accessed once, if at all.
 struct Idle {
     clock: Costing,
     walk_ns: Ns,
     clears: Clears,
+    accessed_at: Ns,
 }
 
 impl AccessSource for Idle {
@@ -55,7 +56,9 @@ impl MappingSource for Idle {
     fn count(&mut self, _: u32) -> SourceResult<Counted> {
         let at = self.clock.now();
         self.clock.spend(self.walk_ns);
-        let bits = MappingBits { range: RANGE, resident_pages: 1 << 18, young_pages: 0, huge_pages: 0 };
+        let cleared_at = self.clears.borrow().last().map_or(0, |(_, at)| *at);
+        let young_pages = if (cleared_at..=at).contains(&self.accessed_at) { 1 << 17 } else { 0 };
+        let bits = MappingBits { range: RANGE, resident_pages: 1 << 18, young_pages, huge_pages: 0 };
         Ok(Counted { at, mappings: vec![bits], progress: Progress::default() })
     }
 
@@ -69,13 +72,17 @@ impl MappingSource for Idle {
 
 const TIME: Ns = 600 * S;
 
-/// The CPU time in percent of ten minutes, and the clears in them.
-fn watched(pids: u32, walk_ns: Ns, max_cpu_pct: f64) -> (f64, Vec<(u32, Ns)>) {
+fn monitor(pids: u32, walk_ns: Ns, max_cpu_pct: f64, accessed_at: Ns) -> (Monitor<Costing>, Clears) {
     let (clock, clears) = (Costing::default(), Clears::default());
-    let source = Idle { clock: clock.clone(), walk_ns, clears: Rc::clone(&clears) };
+    let source = Idle { clock: clock.clone(), walk_ns, clears: Rc::clone(&clears), accessed_at };
     let follower = Follower::new(&Selection::OfSource((1..=pids).collect()), Proc::default()).unwrap();
     let settings = Settings { max_cpu_pct, ..Settings::default() };
-    let mut monitor = Monitor::new(Box::new(source), follower, clock, settings);
+    (Monitor::new(Box::new(source), follower, clock, settings), clears)
+}
+
+/// The CPU time in percent of ten minutes, and the clears in them.
+fn watched(pids: u32, walk_ns: Ns, max_cpu_pct: f64) -> (f64, Vec<(u32, Ns)>) {
+    let (mut monitor, clears) = monitor(pids, walk_ns, max_cpu_pct, Ns::MAX);
     while monitor.now() < TIME {
         let next = monitor.now() + S;
         monitor.watch(next, &AtomicBool::new(false)).unwrap();
@@ -112,4 +119,32 @@ fn a_process_that_was_held_up_for_long_is_cleared_again_later() {
     let (cpu_pct, clears) = watched(1, MS, 5.0);
     assert!(clears.len() >= 40, "{clears:?}");
     assert!(cpu_pct < 0.5, "{cpu_pct}");
+}
+
+/// The check ends with its read after 12.8 s, and the next waits for the budget.
+#[test]
+fn an_access_while_a_check_waits_for_the_budget_is_not_lost() {
+    let (mut monitor, clears) = monitor(1, 260 * MS, 5.0, 30 * S);
+    while clears.borrow().len() < 2 {
+        let next = monitor.now() + S;
+        monitor.watch(next, &AtomicBool::new(false)).unwrap();
+    }
+    let second = clears.borrow()[1].1;
+    assert!(second > 35 * S, "{second}");
+    monitor.watch(second + 14 * S, &AtomicBool::new(false)).unwrap();
+    let now = monitor.now();
+    let snapshot = monitor.snapshot(now);
+    let idle = snapshot.targets[0].idle.quantile(1.0);
+    assert!(idle.is_some_and(|idle| idle <= Interval::from_ns(now - 30 * S)), "{idle:?} at {now}");
+}
+
+#[test]
+fn a_check_comes_now_and_then_though_the_budget_is_always_used_up() {
+    // Of 0.01% of a CPU a check takes ten hours.
+    let (mut monitor, clears) = monitor(1, 260 * MS, 0.01, Ns::MAX);
+    while monitor.now() < 3600 * S {
+        let next = monitor.now() + 10 * S;
+        monitor.watch(next, &AtomicBool::new(false)).unwrap();
+    }
+    assert!((5..=7).contains(&clears.borrow().len()), "every ten minutes: {clears:?}");
 }

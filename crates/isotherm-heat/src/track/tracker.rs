@@ -264,8 +264,8 @@ pub trait Tracker: std::fmt::Debug {
     /// Whether anything is ever cleared here. False if the source clears what it samples, or needs no bits.
     fn is_cleared(&self) -> bool;
 
-    /// Whether a check here is of all that the target has, at a cost that no share of a budget saves up. It waits while the CPU budget is overspent.
-    fn checks_all_at_once(&self) -> bool {
+    /// Whether its next clear waits while the CPU budget is overspent. Clears of huge ranges need not: each class of them has a share of it.
+    fn waits_for_budget(&self, _now: Ns) -> bool {
         false
     }
 

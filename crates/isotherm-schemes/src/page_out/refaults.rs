@@ -2,7 +2,7 @@
 //!
 //! A page that left is remembered by a bit. When a later read of its huge range finds it present, it has come back. A page whose memory
 //! the process gave back meanwhile, and that is touched again, counts too. One that came back and was given back between two reads does
-//! not count.
+//! not count. One that came back and leaves again before it was read counts when it leaves.
 
 use isotherm_heat::{Histogram, Interval, Mask, Ns};
 use isotherm_units::PmdNo;

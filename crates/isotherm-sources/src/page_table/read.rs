@@ -47,10 +47,12 @@ impl PageTable {
             progress.answered += pass.done;
             progress.read_errors += pass.read_errors;
             progress.longest_hold_ns = progress.longest_hold_ns.max(pass.longest_hold_ns);
-            if !attached.patience.goes_on(pass.busy) {
+            // A pass that has answered some of it was let in: the rest is asked for at once.
+            let is_locked_out = pass.busy && pass.done == 0;
+            if !attached.patience.goes_on(is_locked_out) {
                 break;
             }
-            if pass.busy {
+            if is_locked_out {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }

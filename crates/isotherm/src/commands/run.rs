@@ -524,8 +524,9 @@ impl Feeder<'_> {
         if !self.able.migrates {
             return;
         }
+        let now = clock::monotonic_ns();
         for target in self.in_turn(snapshot) {
-            migrate::step(self.shared, monitor, target, self.others_clear.contains_key(&target.id));
+            migrate::step(self.shared, monitor, target, self.others_clear.contains_key(&target.id), now);
         }
     }
 

@@ -42,7 +42,7 @@ impl Config {
     /// Reads the file that `args` name, if any. `args` override it.
     pub fn load(args: &RunArgs) -> Result<Config> {
         let file = match &args.config {
-            Some(path) => parse(path, args.work.is_none())?,
+            Some(path) => parse(path, Wanted::by(args))?,
             None => File::default(),
         };
         let schemes = file.schemes()?;
@@ -125,23 +125,46 @@ impl Config {
 
 /// The `work` command of a settings file, if it has one and may name one.
 pub fn work_of(path: &Path) -> Result<Option<String>> {
-    Ok(parse(path, true)?.work)
+    Ok(parse(path, Wanted { work: true, sockets: [false; 3] })?.work)
 }
 
-/// Reads the file. If `runs_work`, its `work` command will be run.
-fn parse(path: &Path, runs_work: bool) -> Result<File> {
+/// What is taken from a file, because the command line does not name another.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    /// The command is run.
+    work: bool,
+    /// The control socket, the stream and the group of the stream.
+    sockets: [bool; 3],
+}
+
+impl Wanted {
+    fn by(args: &RunArgs) -> Wanted {
+        let sockets = [args.socket.is_none(), args.stream.is_none(), args.stream_group.is_none()];
+        Wanted { work: args.work.is_none(), sockets }
+    }
+
+    fn takes_socket_of(self, file: &File) -> bool {
+        let named = [file.socket.is_some(), file.stream.is_some(), file.stream_group.is_some()];
+        named.into_iter().zip(self.sockets).any(|(is_named, is_wanted)| is_named && is_wanted)
+    }
+}
+
+/// Reads the file, of which that is wanted.
+fn parse(path: &Path, wanted: Wanted) -> Result<File> {
     let opened = fs::File::open(path).with_context(|| format!("read {}", path.display()))?;
     // Checks the opened file, before it is read. So nobody can replace it in between.
-    let trusted = trust::check(&opened, path);
+    let (may_run, is_ours) = (trust::check(&opened, path), trust::check_owner(&opened, path));
     let text = input::short_text(opened, path, MAX_FILE)?;
     let file = File::parse(&text).with_context(|| format!("read {}", path.display()))?;
-    let Err(why) = trusted else { return Ok(file) };
-    if file.work.is_some() && runs_work {
-        return Err(why.context(format!("{}: root does not run the `work` command of this file", path.display())));
+    let refused = |what: &str| format!("{}: root {what}", path.display());
+    if file.work.is_some() && wanted.work {
+        may_run.with_context(|| refused("does not run the `work` command of this file; give --work, or mend that"))?;
     }
     // Who may connect sees addresses of all processes, and sockets are made and removed with root's rights.
-    if file.socket.is_some() || file.stream.is_some() || file.stream_group.is_some() {
-        return Err(why.context(format!("{}: root opens no `socket` or `stream` that this file names", path.display())));
+    if wanted.takes_socket_of(&file) {
+        is_ours.with_context(|| {
+            refused("opens no `socket` or `stream` that this file names; give --socket, --stream and --stream-group, or mend that")
+        })?;
     }
     Ok(file)
 }

@@ -9,7 +9,7 @@ use super::page_out::{MINUTE, unfit_for_idle};
 use crate::args::usage::Usage;
 use crate::commands::migrate::missing;
 use anyhow::{Result, bail};
-use isotherm_heat::{Clock, Mapping, TargetHeat};
+use isotherm_heat::{Clock, Mapping, Ns, TargetHeat};
 use isotherm_monitor::Monitor;
 use isotherm_schemes::migrate::wanted_in;
 use isotherm_schemes::page_out::keeper::Stays;
@@ -42,8 +42,8 @@ pub fn is_of_tiers(scheme: &Scheme) -> bool {
     matches!(scheme.action, Does::Promote(_) | Does::Demote(..))
 }
 
-/// One window of one process. Its idle pages stay where they are if something else clears its accessed bits.
-pub fn step(shared: &Shared, monitor: &Monitor<Box<dyn Clock>>, target: &TargetHeat, others_clear: bool) {
+/// One window of one process, at `now`, which is the same for all of a window. Its idle pages stay where they are if something else clears its accessed bits.
+pub fn step(shared: &Shared, monitor: &Monitor<Box<dyn Clock>>, target: &TargetHeat, others_clear: bool, now: Ns) {
     let (id, working_set) = (target.id, target.temperature.within_ns(MINUTE));
     let pages = monitor.pages_of(id.pid);
     let stays = if pages.is_none() { Some(Stays::Sampled) } else { others_clear.then_some(Stays::ClearedByOthers) };
@@ -53,5 +53,5 @@ pub fn step(shared: &Shared, monitor: &Monitor<Box<dyn Clock>>, target: &TargetH
     let is_mapped = |pmd: PmdNo| Mapping::first_in(mappings, pmd.range()).is_some();
     let mut state = lock(shared);
     state.keep_mapped(id, is_mapped, clock::monotonic_ns());
-    state.hint_movable(id, &wanted, limits.keep_free_pct, clock::monotonic_ns());
+    state.hint_movable(id, &wanted, limits.keep_free_pct, now);
 }
