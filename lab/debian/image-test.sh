@@ -32,6 +32,8 @@ make_volumes() {
         mount -t tmpfs -o mode=2777,gid="$group" tmpfs $volumes/"$name"
     done
     mkdir -p $volumes/settings $volumes/token $volumes/account
+    # The folder of a ConfigMap may be written to by everyone.
+    chmod 0777 $volumes/settings
     # The schemes of the manifest act on pods that `kube` has found.
     { jq -r '.settings["settings.toml"]' pod.json && printf '[[scheme]]\nname = "hot"\naction = "collapse"\n'; } >$settings
     for name in "${budgets[@]}"; do
