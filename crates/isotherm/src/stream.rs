@@ -24,9 +24,9 @@ const MAX_EVENTS: usize = 200;
 const EVENT_TTL: Ns = 60_000_000_000;
 /// Rows of regions, and of what else there is for parts of processes. With more than twice as many, none of a snapshot could be sent. Sums of
 /// processes have all of them in any case.
-const MOST_ROWS: usize = isotherm_stream::MAX_ROWS / 2;
+const MAX_SENT_ROWS: usize = isotherm_stream::MAX_ROWS / 2;
 /// Bytes of the names of mappings, a path of a file each.
-const MOST_NAMES: usize = isotherm_stream::MAX_FRAME_BYTES / 4;
+const MAX_NAME_BYTES: usize = isotherm_stream::MAX_FRAME_BYTES / 4;
 
 /// Sends snapshots.
 #[derive(Debug)]
@@ -137,11 +137,11 @@ impl Publisher {
             sent.idle.extend(IdleRow::of(target));
         }
         let cut = [
-            cut(&mut sent.regions, MOST_ROWS),
-            cut(&mut sent.mappings, MOST_ROWS),
-            cut(&mut sent.idle, MOST_ROWS),
-            cut(&mut sent.plan, MOST_ROWS),
-            cut_names(&mut sent.mappings, MOST_NAMES),
+            cut(&mut sent.regions, MAX_SENT_ROWS),
+            cut(&mut sent.mappings, MAX_SENT_ROWS),
+            cut(&mut sent.idle, MAX_SENT_ROWS),
+            cut(&mut sent.plan, MAX_SENT_ROWS),
+            cut_names(&mut sent.mappings, MAX_NAME_BYTES),
         ];
         if cut.contains(&true) && !std::mem::replace(&mut self.has_cut, true) {
             output::warn(

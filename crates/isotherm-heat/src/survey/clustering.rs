@@ -18,7 +18,7 @@ const PROBABLE: f64 = 0.9;
 /// were to be expected: it is decided anew with each check of the survey. With two, and one pair of many that proves it, one target with short
 /// spans only in fifteen was filled at some moment.
 const DEVIATIONS: f64 = 3.0;
-const LEAST_BY_CHANCE: f64 = 0.25;
+const MIN_BY_CHANCE: f64 = 0.25;
 /// Nearer neighbours say nothing about what lies between others.
 const NEAR: u64 = STRETCH as u64 / 2;
 
@@ -127,7 +127,7 @@ impl Points {
         }
         let share = self.accessed as f64 / self.points.len() as f64;
         // So many pairs are found where accessed memory is in no span at all, give or take.
-        let by_chance = (self.accessed as f64 * share).max(LEAST_BY_CHANCE);
+        let by_chance = (self.accessed as f64 * share).max(MIN_BY_CHANCE);
         let alike = 2.0 * (self.alike as f64 - DEVIATIONS * by_chance.sqrt() * (1.0 - share)).max(0.0);
         let next = alike / (alike + self.differing as f64).max(1.0);
         if next <= share {

@@ -29,9 +29,7 @@ impl MappingTracker {
         let slowdown = Bucket::new(max_slowdown_pct, CREDIT_S, now);
         MappingTracker { target: MappingTarget::new(), slowdown, rests_until: now, waits_until: now }
     }
-}
 
-impl MappingTracker {
     fn count(&mut self, turn: &mut Turn<'_>) -> SourceResult<()> {
         let (before, pid) = (self.target.tally().retouched, turn.pid);
         let counted = turn.mappings()?.count(pid)?;

@@ -37,7 +37,7 @@ impl State {
     /// waits for the quota of another action waits no more.
     fn may_be_hinted(&mut self, hint: &Hint) -> bool {
         let key = (hint.process, hint.pmd);
-        let is_resting = self.resting_of(hint.action).is_some_and(|resting| resting.contains_key(&key));
+        let is_resting = self.resting_of(hint.action).is_some_and(|resting| resting.contains(hint.process, hint.pmd));
         // What waits has nothing set aside. Not for one that would have to wait as well.
         if !is_resting
             && self.has_quota_left(hint)

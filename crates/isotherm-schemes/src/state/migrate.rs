@@ -74,9 +74,7 @@ impl State {
 
     /// Hints what a search has found.
     pub fn hint_movable(&mut self, process: TargetId, wanted: &[Wanted], keep_free_pct: f64, now: Ns) {
-        if std::mem::replace(&mut self.swept_at[1], now) != now {
-            self.resting_moves.retain(|_, until| *until > now);
-        }
+        self.resting_moves.sweep(now);
         self.movable.replace(process, wanted.iter().copied(), keep_free_pct, now);
         let is_full = self.targets.get(&process).is_some_and(|target| target.was_full);
         let mut hints = migrate::hints(process, wanted, is_full, now);

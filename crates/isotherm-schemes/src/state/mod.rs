@@ -10,6 +10,7 @@ mod page_out;
 mod quota;
 mod readings;
 mod reclaim;
+mod resting;
 mod schemes;
 mod split;
 mod status;
@@ -39,6 +40,7 @@ use crate::split::{SPLIT, Splits};
 use isotherm_heat::tune::Tuning;
 use isotherm_heat::{Ns, TargetId};
 use isotherm_units::{Bytes, PmdNo};
+use resting::Resting;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -127,11 +129,9 @@ pub struct State {
     counters: Counters,
     targets: BTreeMap<TargetId, Target>,
     /// Huge ranges that get no hint until this time.
-    resting: BTreeMap<(TargetId, PmdNo), Ns>,
+    resting: Resting,
     /// Huge ranges that get no hint to move pages until this time. What moves says nothing of other actions, nor they of it.
-    resting_moves: BTreeMap<(TargetId, PmdNo), Ns>,
-    /// When those that rest no longer were last dropped from each of the two.
-    swept_at: [Ns; 2],
+    resting_moves: Resting,
     waiting: Option<Wait>,
     schemes: Vec<Scheme>,
     /// What is left of the quotas of those that have one.
@@ -185,9 +185,8 @@ impl State {
             // Reported from the start, before the worker has reported anything.
             counters: Counters::of_actions([COLLAPSED]),
             targets: BTreeMap::new(),
-            resting: BTreeMap::new(),
-            resting_moves: BTreeMap::new(),
-            swept_at: [0; 2],
+            resting: Resting::default(),
+            resting_moves: Resting::default(),
             waiting: None,
             schemes: vec![Scheme::collapse_all()],
             quotas: quota::Quotas::new(),
@@ -282,10 +281,7 @@ impl State {
             // What had to wait has cooled, and no hint is left that would show when the pause is over.
             (target.paused_for, target.cgroup_wait) = (None, None);
         }
-        // Once for all targets of a window: for each of many, all of them would be looked through.
-        if std::mem::replace(&mut self.swept_at[0], now) != now {
-            self.resting.retain(|_, until| *until > now);
-        }
+        self.resting.sweep(now);
         if target.refused.is_some() || !is_ready || !actions.collapses {
             return;
         }
@@ -429,13 +425,13 @@ impl State {
             _ => REST,
         };
         if let Some(resting) = self.resting_of(hint.action) {
-            resting.insert((hint.process, hint.pmd), now + rest);
+            resting.insert(hint.process, hint.pmd, now + rest);
         }
     }
 
     /// Huge ranges that rest from an action. None rest from being brought back: one is hinted once for each time that pages of it leave. None
     /// rest from being split or collapsed again: who hints it has rounds for that.
-    fn resting_of(&mut self, action: ActionId) -> Option<&mut BTreeMap<(TargetId, PmdNo), Ns>> {
+    fn resting_of(&mut self, action: ActionId) -> Option<&mut Resting> {
         match action {
             MIGRATE => Some(&mut self.resting_moves),
             BRING_BACK | SPLIT | REJOIN => None,

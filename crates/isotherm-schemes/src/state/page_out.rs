@@ -139,7 +139,7 @@ impl State {
 
     /// Whether a huge range is neither resting nor wanted by a scheme that comes first.
     fn may_leave(&self, process: TargetId, pmd: PmdNo) -> bool {
-        let is_resting = self.resting.contains_key(&(process, pmd));
+        let is_resting = self.resting.contains(process, pmd);
         let is_wanted = self.collapse_first(process) && self.is_worth_collapsing(process, pmd);
         !is_resting && !is_wanted && !self.is_probe(process, pmd)
     }
