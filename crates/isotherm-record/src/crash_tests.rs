@@ -6,6 +6,7 @@
 
 use crate::samples;
 use crate::storage::{self, Storage, StorageFile};
+use crate::tiers::Limits;
 use crate::{Error, Options, Recording, Result, Summary, Writer};
 use isotherm_heat::Snapshot;
 use std::collections::BTreeMap;
@@ -129,13 +130,17 @@ impl Storage for Probe {
     }
 }
 
-/// Writes a recording in three segments and finishes it. Tells how many snapshots were kept when it ended.
+/// Two segments are joined at a time, and are removed after the next one.
+const JOINS: Limits = Limits { fan: 2, max_rows: 1000, keeps: 1 };
+
+/// Writes a recording in four segments, joins some of them meanwhile, and finishes it. Returns how many snapshots were kept when it ended.
 fn record(probe: &Probe, dir: &Path) -> (u64, Result<Summary>) {
     let options = Options { flush_interval: Duration::from_secs(2), ..Options::default() };
     let mut writer = match Writer::create_in(Box::new(probe.clone()), dir, &samples::run(), options) {
         Ok(writer) => writer,
         Err(error) => return (0, Err(error)),
     };
+    writer.tiers.set_limits(JOINS);
     probe.state().log.push(Op::Kept(0));
     for i in 0..SNAPSHOTS {
         if let Err(error) = writer.push(&samples::snapshot(i)) {
@@ -214,7 +219,8 @@ fn a_disk_that_is_full_once_costs_the_waiting_segment_and_leaves_no_litter() {
                 }
             }
             Ok(summary) => {
-                assert!(summary.note.is_some(), "{at}");
+                // What fails when segments are joined meanwhile is done later.
+                assert!(summary.note.is_some() || names(dir).len() == 6, "{at}: {:?}", names(dir));
                 assert_eq!(assert_opens(dir, SNAPSHOTS, &format!("full at {at}")).len() as u64, SNAPSHOTS);
             }
             Err(other) => panic!("{at}: {other}"),

@@ -43,6 +43,7 @@ pub mod schema;
 mod segment;
 mod storage;
 mod thrift;
+mod tiers;
 mod writer;
 
 #[cfg(test)]

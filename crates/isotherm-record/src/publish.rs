@@ -25,6 +25,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) run: &'a str,
     pub(crate) segment: u64,
     pub(crate) coverage: Coverage,
+    /// Whether it has the rows of others.
+    pub(crate) is_joined: bool,
 }
 
 /// Takes the batches of a table.
@@ -96,14 +98,14 @@ impl Plan<'_> {
         self.dir.join(file.to_string())
     }
 
-    /// Only the last segment has dictionaries and statistics. Those before it are small, are written every few seconds out of the monitor's
-    /// budget, and are joined in the end: the two take a third of the time of such a segment and make it no smaller.
+    /// Only joined segments have dictionaries and statistics. The others are small, are written every few seconds out of the monitor's
+    /// budget, and are joined soon: the two take a third of the time of such a segment and make it no smaller.
     fn properties(&self, table: Table) -> WriterProperties {
         // Statistics by page would be half of a small segment.
-        let statistics = if self.coverage.finished { EnabledStatistics::Chunk } else { EnabledStatistics::None };
+        let statistics = if self.is_joined { EnabledStatistics::Chunk } else { EnabledStatistics::None };
         WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
-            .set_dictionary_enabled(self.coverage.finished)
+            .set_dictionary_enabled(self.is_joined)
             .set_statistics_enabled(statistics)
             .set_offset_index_disabled(true)
             .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))

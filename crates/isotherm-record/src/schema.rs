@@ -7,9 +7,10 @@
 //! # Files
 //!
 //! A recording is a directory. Segment `n` is six files, one for each table: `snapshots-000001.parquet` and so on,
-//! numbered from 1 in the order in which they were written. A finished recording has one segment, so six files. Names
-//! that start with a dot and end in `.tmp` are being written, or were when the recorder was stopped. Readers ignore
-//! them.
+//! numbered from 1 in the order in which they were written. While a recording goes on, some of its segments are joined, which gives a new one;
+//! the former get names as below, and are removed half a minute later. A finished recording has one segment, so six files. Names
+//! that start with a dot and end in `.tmp` are being written, or were when the recorder was stopped, or were replaced. Readers ignore
+//! them, unless they know the name without these from a moment ago.
 //!
 //! # Columns
 //!
@@ -125,7 +126,7 @@
 //!
 //! A segment counts if its six files are complete and agree on what they cover. Its `snapshots` file is renamed into
 //! place last, so without that file the segment does not count. A segment replaces all those of lower number whose
-//! snapshots it covers. So `finish` can join segments, and at no moment is a snapshot there twice or not at all:
+//! snapshots it covers. So segments can be joined, and at no moment is a snapshot there twice or not at all:
 //!
 //! ```text
 //!  1. snapshots 0..20 in segment 1    20..40 in segment 2

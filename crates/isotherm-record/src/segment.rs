@@ -145,9 +145,15 @@ fn coverage(keys: &HashMap<&str, &str>) -> Option<Coverage> {
     Some(Coverage { snapshots: first..end, finished })
 }
 
-/// Opens a Parquet file and reads its footer.
+/// Opens a Parquet file and reads its footer. One that was joined since its name was read has its temporary name for a while.
 pub(crate) fn open_parquet(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
     let open = |error| Error::Open { path: path.to_owned(), error };
+    let retired = path.file_name().and_then(|name| FileName::parse(name.to_str()?));
+    let retired = retired.map(|file| path.with_file_name(file.temporary().to_string()));
+    let path = match retired {
+        Some(retired) if !path.exists() && retired.exists() => &retired.clone(),
+        _ => path,
+    };
     // Checked before opening: opening a pipe would wait for a writer.
     if !fs::metadata(path).map_err(open)?.is_file() {
         return Err(Error::Damaged { path: path.to_owned(), what: "it is not a regular file".into() });

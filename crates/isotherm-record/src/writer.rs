@@ -1,7 +1,7 @@
 //! Writes a recording, segment by segment.
 //!
-//! Fed with the snapshots of a monitor. `encode` turns them into rows, and `publish` publishes a segment. Time and rows
-//! bound what is pending in memory. Both are measured on the snapshots themselves: the writer reads no clock. An empty
+//! Fed with the snapshots of a monitor. `encode` turns them into rows, and `publish` publishes a segment. `tiers` knows which of them to join
+//! meanwhile, and `compact` joins them. Time and rows bound what is pending in memory. Both are measured on the snapshots themselves: the writer reads no clock. An empty
 //! first segment is written at once. So a disk that cannot be written shows at the start and not seconds later, and a
 //! recording can be opened from its first moment.
 
@@ -10,11 +10,13 @@ use crate::publish::Plan;
 use crate::schema::Table;
 use crate::segment::{Coverage, FileName, run_to_json};
 use crate::storage::{Disk, Storage, create_private_dir, tighten_dir};
+use crate::tiers::{Limits, Tiers};
 use crate::{Error, Result, compact};
 use isotherm_heat::{RunInfo, Snapshot};
 use std::collections::HashSet;
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -68,7 +70,7 @@ pub struct Writer {
     /// Snapshots on disk. The rest is pending.
     kept: u64,
     /// Segments on disk.
-    segments: Vec<u64>,
+    pub(crate) tiers: Tiers,
     stopped: bool,
 }
 
@@ -91,7 +93,7 @@ impl Writer {
             waiting_since: None,
             next: 0,
             kept: 0,
-            segments: Vec::new(),
+            tiers: Tiers::new(Limits::DEFAULT),
             stopped: false,
         };
         writer.flush()?;
@@ -112,6 +114,7 @@ impl Writer {
         let waited = Duration::from_nanos(snapshot.end_unix_ns.abs_diff(since).saturating_add(half));
         if waited >= self.options.flush_interval || self.pending.rows() >= self.options.max_rows {
             self.flush()?;
+            self.join_some();
         }
         Ok(())
     }
@@ -123,9 +126,9 @@ impl Writer {
             self.flush()?;
         }
         let note = self
-            .join()
+            .join_all()
             .err()
-            .map(|error| format!("the recording is complete, but still has {} segments: {error}", self.segments.len()));
+            .map(|error| format!("the recording is complete, but still has {} segments: {error}", self.tiers.len()));
         Ok(Summary { snapshots: self.kept, bytes: size(&self.dir), path: self.dir, note })
     }
 
@@ -149,32 +152,57 @@ impl Writer {
 
     /// Writes the pending rows as a segment, an empty one if there are none.
     fn flush(&mut self) -> Result<()> {
-        let segment = self.next_segment();
-        let coverage = Coverage { snapshots: self.kept..self.next, finished: false };
-        let plan = Plan { dir: &self.dir, run: &self.run, segment, coverage };
+        let (snapshots, rows) = (self.kept..self.next, self.pending.rows() as u64);
+        let segment = self.tiers.next_number();
+        let plan = plan(&self.dir, &self.run, segment, snapshots.clone());
         let pending = &mut self.pending;
         let written = plan.publish(self.storage.as_ref(), |table, writer| {
             writer.write(&pending.take(table).map_err(io::Error::other)?)
         });
         if let Err(error) = written {
             self.stopped = true;
+            // Nothing is written any more that would remove them, and the disk may be full.
+            let _ = compact::remove(&self.dir, self.storage.as_ref(), &self.tiers.replaced());
             let (kept, lost) = (self.kept, self.next - self.kept);
             return Err(Error::Write { path: self.dir.clone(), segment, kept, lost, error });
         }
-        self.segments.push(segment);
+        self.tiers.add(snapshots, rows);
         self.kept = self.next;
         self.waiting_since = None;
         Ok(())
     }
 
-    fn join(&self) -> io::Result<()> {
-        let coverage = Coverage { snapshots: 0..self.kept, finished: true };
-        let plan = Plan { dir: &self.dir, run: &self.run, segment: self.next_segment(), coverage };
-        compact::join(&plan, self.storage.as_ref(), &self.segments)
+    /// Joins a few segments, if it is time, and removes those that were joined a while ago. Whatever fails here is left for later: the segments
+    /// are as good as a joined one.
+    fn join_some(&mut self) {
+        let old = self.tiers.old();
+        match compact::remove(&self.dir, self.storage.as_ref(), &old) {
+            Ok(()) => self.tiers.removed(&old),
+            Err(_) => return,
+        }
+        let Some(join) = self.tiers.due() else { return };
+        let plan =
+            Plan { is_joined: true, ..plan(&self.dir, &self.run, self.tiers.next_number(), join.snapshots.clone()) };
+        match compact::join(&plan, self.storage.as_ref(), &join.numbers) {
+            Ok(()) => {
+                self.tiers.joined(&join);
+                // Those that keep their names are removed later, as the others are.
+                let _ = compact::retire(&self.dir, self.storage.as_ref(), &join.numbers);
+            }
+            Err(_) => self.tiers.rest(),
+        }
     }
 
-    fn next_segment(&self) -> u64 {
-        self.segments.last().map_or(1, |last| last + 1)
+    fn join_all(&self) -> io::Result<()> {
+        let (mut segments, replaced) = (self.tiers.numbers(), self.tiers.replaced());
+        // First, as a copy of everything needs space.
+        let _ = compact::remove(&self.dir, self.storage.as_ref(), &replaced);
+        let coverage = Coverage { snapshots: 0..self.kept, finished: true };
+        let segment = self.tiers.next_number();
+        let plan = Plan { dir: &self.dir, run: &self.run, segment, coverage, is_joined: true };
+        compact::join(&plan, self.storage.as_ref(), &segments)?;
+        segments.extend(replaced);
+        compact::remove(&self.dir, self.storage.as_ref(), &segments)
     }
 
     fn check_running(&self) -> Result<()> {
@@ -193,6 +221,11 @@ impl Writer {
             None => Ok(()),
         }
     }
+}
+
+/// Of the segment of this number, in a recording that goes on.
+fn plan<'a>(dir: &'a Path, run: &'a str, segment: u64, snapshots: Range<u64>) -> Plan<'a> {
+    Plan { dir, run, segment, coverage: Coverage { snapshots, finished: false }, is_joined: false }
 }
 
 /// Creates the directory, or checks that the existing one may be used and removes our files from it.

@@ -32,6 +32,29 @@ fn a_recording_can_be_read_while_it_is_written() {
     assert_eq!(Recording::open(&path).unwrap().len(), 4, "a dropped writer writes nothing more");
 }
 
+/// As of many minutes. Without joining there were six files for each snapshot.
+#[test]
+fn a_long_recording_has_few_files_and_who_has_opened_it_reads_on() {
+    let (_parent, path) = place();
+    let at_once = Options { flush_interval: Duration::ZERO, ..Options::default() };
+    let mut writer = Writer::create(&path, &samples::run(), at_once).unwrap();
+    let push = |writer: &mut Writer, i| writer.push(&samples::snapshot(i)).unwrap();
+    (0..150).for_each(|i| push(&mut writer, i));
+    let opened = Recording::open(&path).unwrap();
+    // Some of what was opened is joined meanwhile.
+    let there = names(&path);
+    (150..165).for_each(|i| push(&mut writer, i));
+    assert!(Recording::open(&path).unwrap().read_all().unwrap() == samples::snapshots(165));
+    assert!(there.iter().any(|name| !names(&path).contains(name)), "nothing was removed: {there:?}");
+    assert!(opened.read_all().unwrap() == samples::snapshots(150));
+    (165..400).for_each(|i| push(&mut writer, i));
+    assert!(names(&path).len() < 6 * 100, "{} files", names(&path).len());
+    assert!(Recording::open(&path).unwrap().read_all().unwrap() == samples::snapshots(400));
+    writer.finish().unwrap();
+    assert_eq!(names(&path).len(), 6);
+    assert!(Recording::open(&path).unwrap().read_all().unwrap() == samples::snapshots(400));
+}
+
 #[test]
 fn a_recording_without_snapshots_opens() {
     let (_parent, path) = place();
