@@ -143,6 +143,6 @@ fn what_errors_quote_is_written_out() {
     }
     let ran = run(&stage, &["report", &name]).ended(2).says("unrecognized subcommand");
     assert_plain(&ran);
-    let ran = run(&stage, &["record", "-o", &format!("rec{EVIL}"), "--", "sleep", "0.3"]).ended(0).says("\\x1b[2J");
+    let ran = run(&stage, &["record", "-o", &format!("rec{EVIL}"), "--", "sleep", "2"]).ended(0).says("\\x1b[2J");
     assert_plain(&ran);
 }

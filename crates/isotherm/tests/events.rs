@@ -67,7 +67,7 @@ fn a_command_is_tried_from_its_beginning() {
     // All of it is written within milliseconds, long before a list of processes is made for the second time. It does not end then: how
     // soon the first list is made depends on how busy the machine is.
     fs::write(stage.path("script"), "printf -v text '%8388608s' text; sleep 20 & wait").unwrap();
-    let tried = stage.json("events try faults -d 1s --max-slowdown 200 --json -- bash script");
+    let tried = stage.json("events try faults -d 3s --max-slowdown 200 --json -- bash script");
     assert!(number(&tried, "pages") > 2000.0, "8 MiB were written to: {tried}");
 }
 

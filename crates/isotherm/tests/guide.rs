@@ -16,7 +16,7 @@ use support::{ISOTHERM, Stage, sees_pages, workload};
 /// The process that the examples watch is this one in the guide.
 const PID: &str = "812";
 
-/// Programs that stand in for what the guide takes for granted: `isotherm`, with Ctrl-C after five or ten seconds where it would go on, for less
+/// Programs that stand in for what the guide takes for granted: `isotherm`, with Ctrl-C after ten seconds or more where it would go on, for less
 /// time than by default where it ends, and with a terminal and a `q` for `top`; `sudo`, which the tests need not; and `pidof`, which finds the
 /// workload. On a busy machine the daemon that a `status` asks may take longer to start than the page waits: it asks again.
 fn stand_ins(stage: &Stage, pid: u32) {
@@ -29,14 +29,16 @@ fn stand_ins(stage: &Stage, pid: u32) {
         collapse) {} --duration 5s;;
         reclaim) {} --duration 21s;;
         status) for i in $(seq 40); do {ISOTHERM} \"$@\" && exit 0; sleep 0.2; done; exit 1;;
-        run | placement) {};;
+        placement) {};;
+        run) {};;
         *) {};;
         esac",
         interrupted(80),
         interrupted(80),
         interrupted(80),
-        interrupted(10),
-        interrupted(5)
+        interrupted(80),
+        interrupted(15),
+        interrupted(10)
     );
     let programs = [("isotherm", isotherm.as_str()), ("sudo", "exec \"$@\""), ("pidof", &format!("echo {pid}"))];
     fs::create_dir(stage.path("bin")).unwrap();

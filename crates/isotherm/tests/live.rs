@@ -31,7 +31,7 @@ fn number(json: &Value, key: &str) -> f64 {
 fn the_demo_finds_hot_pages_and_only_those() {
     need!(sees_pages(), "the page-table source");
     let _turn = alone();
-    let found = demo(&Stage::new(), 12, "");
+    let found = demo(&Stage::new(), 16, "");
     assert!(number(&found, "recall") >= 0.95 && number(&found, "precision") >= 0.95, "{found}");
     assert!(number(&found, "hot_bytes_error_pct") < 5.0 && found["granularity"] == "page", "{found}");
     // Good in the first half of what was watched, from then on, and exact in the end.

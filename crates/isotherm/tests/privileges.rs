@@ -64,7 +64,7 @@ fn a_command_that_is_started_is_not_taken_for_a_privileged_one() {
     let stage = Stage::new();
     let script = "import ctypes, time\nprint(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0), flush=True)\ntime.sleep(2)\n";
     fs::write(stage.path("dumpable.py"), script).unwrap();
-    let record = format!("record -o rec -d 1s --source referenced -- {} dumpable.py", python.unwrap());
+    let record = format!("record -o rec -d 10s --source referenced -- {} dumpable.py", python.unwrap());
     let ran = stage.isotherm(&record).ended(0);
     assert_eq!(ran.out.trim(), "1", "{ran}");
 }

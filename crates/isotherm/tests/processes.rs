@@ -136,7 +136,7 @@ fn without_descriptors_for_all_some_are_watched_and_the_others_wait() {
 #[test]
 fn a_command_starts_with_the_limit_on_descriptors_that_its_user_has() {
     let stage = Stage::new();
-    let ran = stage.shell("ulimit -Sn 200; $isotherm record -o r -d 1s -- bash -c 'ulimit -n > limit; sleep 5'");
+    let ran = stage.shell("ulimit -Sn 200; $isotherm record -o r -d 10s -- bash -c 'ulimit -n > limit; sleep 1'");
     ran.ended(0);
     assert_eq!(read(&stage.path("limit")).trim(), "200");
 }

@@ -65,7 +65,7 @@ fn a_command_does_not_inherit_the_manager() {
     let path = stage.path("notify");
     let _socket = UnixDatagram::bind(&path).unwrap();
     let stage = stage.with_env("NOTIFY_SOCKET", path.to_str().unwrap()).with_env("WATCHDOG_USEC", "400000");
-    stage.shell("$isotherm report wss -d 500ms -- sh -c 'env >env.txt; sleep 1'").ended(0);
+    stage.shell("$isotherm report wss -d 10s -- sh -c 'env >env.txt; sleep 1'").ended(0);
     let variables = std::fs::read_to_string(stage.path("env.txt")).unwrap();
     assert!(
         variables.contains("PATH=") && !variables.contains("NOTIFY_SOCKET") && !variables.contains("WATCHDOG"),

@@ -401,7 +401,7 @@ fn our_own_child_is_listed_by_either_way() {
 
 #[test]
 fn an_exec_changes_the_image_and_not_the_start_time() {
-    let child = Child::run("sh", &["-c", "sleep 0.3; exec sleep 600"]);
+    let child = Child::run("sh", &["-c", "sleep 2; exec sleep 600"]);
     let proc = Proc::default();
     let becomes = |comm: &str| {
         for _ in 0..1000 {

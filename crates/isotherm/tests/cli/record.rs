@@ -68,7 +68,7 @@ fn a_zombie_has_ended() {
 fn a_start_that_failed_leaves_no_recording_in_the_way_of_the_next() {
     let stage = Stage::new();
     stage.isotherm(&format!("record -p {}", nobody())).ended(1);
-    stage.isotherm("record -- sleep 0.3").ended(0);
+    stage.isotherm("record -- sleep 2").ended(0);
 }
 
 #[test]
@@ -103,9 +103,9 @@ fn a_command_is_not_started_if_its_recording_cannot_be() {
 #[test]
 fn a_recording_that_is_there_is_only_replaced_if_asked() {
     let stage = Stage::new();
-    stage.isotherm("record -- sleep 0.3").ended(0);
-    stage.isotherm("record -- sleep 0.3").ended(1).says("overwrite");
-    stage.isotherm("record --overwrite -- sleep 0.3").ended(0);
+    stage.isotherm("record -- sleep 2").ended(0);
+    stage.isotherm("record -- sleep 2").ended(1).says("overwrite");
+    stage.isotherm("record --overwrite -- sleep 2").ended(0);
     // Nothing could be watched, so there is nothing to replace it with.
     let reported = || stage.isotherm("report processes --json").ended(0).out;
     let before = reported();
@@ -152,7 +152,7 @@ fn a_signal_ends_a_recording_in_order() {
     for name in ["INT", "TERM", "HUP"] {
         let mut recorder = stage.start_isotherm(&format!("record -o {name} -w 500ms -p {}", child.pid()));
         recorder.until_it_says("into");
-        wait(Duration::from_millis(1200));
+        wait(Duration::from_millis(2500));
         recorder.signal(name);
         recorder.end_within(Duration::from_secs(20)).ended(0).says("snapshots");
         let recording = Recording::open(stage.path(name)).unwrap();
@@ -163,17 +163,19 @@ fn a_signal_ends_a_recording_in_order() {
 #[test]
 fn a_command_that_was_started_is_ended_with_the_recording() {
     let stage = Stage::new();
-    for end in ["-d 1s", "-d 1h"] {
-        fs::write(stage.path("script"), "echo $$ > pid; exec sleep 1000").unwrap();
+    for end in ["-d 3s", "-d 1h"] {
+        fs::write(stage.path("script"), "echo $$ > pid.new; mv pid.new pid; exec sleep 1000").unwrap();
         let mut recorder = stage.start_isotherm(&format!("record --overwrite {end} -- sh script"));
         recorder.until_it_says("into");
         if end == "-d 1h" {
-            wait(Duration::from_secs(1));
+            assert!(until(Duration::from_secs(10), || stage.path("pid").exists()));
             recorder.signal("TERM");
         }
         recorder.end_within(Duration::from_secs(10)).ended(0);
         let pid = read(&stage.path("pid"));
+        assert!(!pid.is_empty(), "the command has not run");
         assert!(!Path::new("/proc").join(pid.trim()).exists(), "the command lives on");
+        fs::remove_file(stage.path("pid")).unwrap();
     }
 }
 
