@@ -329,11 +329,15 @@ impl PageHeat {
         self.cleared
     }
 
+    /// Whether it was cleared for the first time so shortly before the last read that no page counts as idle.
+    pub(crate) fn is_in_first_second(&self) -> bool {
+        self.epochs_len > 0 && !self.cleared.is_empty() && self.last_read.saturating_sub(self.epoch_time(0)) < MIN_IDLE
+    }
+
     /// What a first check has shown. `None` while it is too short for a page to count as idle, or if it did not reach the
     /// pages.
     pub(crate) fn sketch(&self) -> Option<Sketch> {
-        let is_over = self.cleared.is_empty() || self.last_read.saturating_sub(self.epoch_time(0)) >= MIN_IDLE;
-        if self.epochs_len == 0 || !is_over {
+        if self.epochs_len == 0 || self.is_in_first_second() {
             return None;
         }
         let (mut accessed, mut octaves) = (0, 0.0);

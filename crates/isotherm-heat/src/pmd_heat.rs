@@ -107,6 +107,16 @@ impl PmdHeat {
         }
     }
 
+    /// Whether its first check has begun and is too short for a page to count as idle. Accessed pages are known by then, and the others are no
+    /// more like them than any.
+    pub(crate) fn is_in_first_second(&self) -> bool {
+        match self {
+            PmdHeat::Pages(p) => p.is_in_first_second(),
+            PmdHeat::Packed(p) => p.unpack().is_in_first_second(),
+            PmdHeat::Untouched(_) | PmdHeat::Huge(_) => false,
+        }
+    }
+
     /// The pages that are present.
     pub fn present(&self) -> Mask {
         match self {
@@ -241,15 +251,9 @@ pub(crate) fn estimate(runs: &mut [Run], interval: Interval, idle: Interval) {
     }
 }
 
-/// The median interval of the measured pages in `runs`, if some pages are not measured and these are not much of it. Not in the first second of
-/// a first check: by then accessed pages are known, and idle ones are those that are not.
+/// The median interval of the measured pages in `runs`, if some pages are not measured and these are not much of it.
 pub(crate) fn interval_around_unmeasured(runs: &[Run]) -> Option<Interval> {
-    let is_measured = |run: &Run| run.interval.is_measured();
-    if runs.iter().all(is_measured) {
-        return None;
-    }
-    let any_cleared = |measured: bool| runs.iter().any(|run| run.cleared && is_measured(run) == measured);
-    if any_cleared(false) && !any_cleared(true) {
+    if runs.iter().all(|run| run.interval.is_measured()) {
         return None;
     }
     let mut pages = Histogram::default();
@@ -281,17 +285,5 @@ mod tests {
         assert_eq!(of(&[(4, cold)]), None, "there is nothing to estimate");
         assert_eq!(of(&[(4, new)]), None);
         assert_eq!(of(&[]), None);
-    }
-
-    #[test]
-    fn what_a_first_check_does_not_know_yet_is_not_like_what_it_found_accessed() {
-        let [hot, cold] = [20, 120].map(Interval::from_code);
-        let cleared = |pages, interval| Run { cleared: true, ..run(pages, interval) };
-        let waiting = cleared(87, Interval::UNMEASURED);
-        assert_eq!(interval_around_unmeasured(&[run(425, hot), waiting]), None);
-        // Some are known to be idle by now, so the check has lasted long enough. Those that wait came later.
-        assert_eq!(interval_around_unmeasured(&[run(300, hot), cleared(125, cold), waiting]), Some(hot));
-        let came = run(87, Interval::UNMEASURED);
-        assert_eq!(interval_around_unmeasured(&[run(425, hot), came]), Some(hot));
     }
 }

@@ -611,25 +611,50 @@ mod tests {
         assert_eq!(target.stuck_pmds(), [] as [PmdNo; 0]);
     }
 
+    /// Pages that are measured, estimated, and neither.
+    fn known(target: &Target, now: Ns) -> (u16, u16, u16) {
+        let mut pages = (0, 0, 0);
+        target.for_each_pmd(now, |_, view| {
+            for run in view.runs {
+                match (run.interval.is_measured(), run.estimated) {
+                    (true, false) => pages.0 += run.pages,
+                    (true, true) => pages.1 += run.pages,
+                    (false, _) => pages.2 += run.pages,
+                }
+            }
+        });
+        pages
+    }
+
+    /// As at the edge of a hot span: the first second of the check has shown the hot pages, and of the others nothing.
+    #[test]
+    fn in_the_first_second_of_a_first_check_what_was_not_accessed_is_not_like_what_was() {
+        const MS: Ns = 1_000_000;
+        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: 1000 * MS }, 1);
+        let read = |target: &mut Target, ms, hot: std::ops::Range<usize>, present| {
+            target.read(ms * MS, PmdNo(1), PmdBits::Pages { young: hot.collect(), present });
+        };
+        let few = (500..512).collect::<Mask>();
+        read(&mut target, 0, 0..500, !few);
+        target.cleared(0, PmdNo(1), Mask::NONE);
+        read(&mut target, 50, 0..425, !few);
+        assert_eq!(known(&target, 50 * MS), (425, 0, 75));
+        read(&mut target, 1300, 0..0, !few);
+        assert_eq!(known(&target, 1300 * MS), (500, 0, 0));
+        // Twelve come, and it is checked again.
+        read(&mut target, 9000, 0..512, Mask::ALL);
+        assert_eq!(known(&target, 9000 * MS), (500, 12, 0));
+        target.cleared(10_000 * MS, PmdNo(1), Mask::NONE);
+        read(&mut target, 10_050, 0..500, Mask::ALL);
+        assert_eq!(known(&target, 10_050 * MS), (500, 12, 0), "of old and new pages, the old ones are known");
+    }
+
     #[test]
     fn a_few_pages_that_came_after_the_check_of_their_range_are_estimated_until_the_next() {
         const S: Ns = 1_000_000_000;
         let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: S }, 1);
         let read = |target: &mut Target, now, young, present| {
             target.read(now, PmdNo(1), PmdBits::Pages { young, present });
-        };
-        let known = |target: &Target, now| {
-            let mut pages = (0, 0, 0);
-            target.for_each_pmd(now, |_, view| {
-                for run in view.runs {
-                    match (run.interval.is_measured(), run.estimated) {
-                        (true, false) => pages.0 += run.pages,
-                        (true, true) => pages.1 += run.pages,
-                        (false, _) => pages.2 += run.pages,
-                    }
-                }
-            });
-            pages
         };
         let without = |few: std::ops::Range<usize>| !few.collect::<Mask>();
         read(&mut target, 0, Mask::ALL, without(0..200));

@@ -88,6 +88,7 @@ impl Target {
             if entry.timing.is(Flags::CHECKED)
                 && !unclearable
                 && let Some(interval) = interval_around_unmeasured(&runs)
+                && !entry.heat.is_in_first_second()
             {
                 // For how long they have been idle is not known: they came after the pages around them were checked.
                 estimate(&mut runs, interval, Interval::UNMEASURED);
