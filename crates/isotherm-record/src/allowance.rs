@@ -11,6 +11,9 @@
 //! reports add.
 
 use crate::{Error, Result};
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// Any file may take this much.
@@ -58,6 +61,28 @@ impl Allowance {
     }
 }
 
+/// Bytes of a file that count: without holes, which take nothing and would raise the limit by 256 times as much. Leaves the file at its begin.
+pub(crate) fn size_of_data(file: &File) -> u64 {
+    // A file in more pieces was made to be so.
+    const MAX_PIECES: usize = 1 << 16;
+    let (mut at, mut bytes) = (0, 0_u64);
+    for _ in 0..MAX_PIECES {
+        let start = match seek(file, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => break,
+            // A file system that does not know.
+            Err(_) => {
+                bytes = file.metadata().map_or(0, |there| there.len());
+                break;
+            }
+        };
+        at = seek(file, SeekFrom::Hole(start)).unwrap_or(start);
+        bytes = bytes.saturating_add(at.saturating_sub(start));
+    }
+    let _ = seek(file, SeekFrom::Start(0));
+    bytes
+}
+
 /// Bytes of `n` values of type `T`.
 pub(crate) fn bytes_of<T>(n: usize) -> u64 {
     (size_of::<T>() as u64).saturating_mul(n as u64)
@@ -66,6 +91,7 @@ pub(crate) fn bytes_of<T>(n: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
 
     #[test]
     fn what_is_charged_is_gone_until_it_is_released() {
@@ -76,6 +102,21 @@ mod tests {
         allowance.charge(40).unwrap();
         allowance.release();
         allowance.charge(100).unwrap();
+    }
+
+    #[test]
+    fn a_length_without_contents_does_not_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        std::fs::write(&path, vec![1; 100_000]).unwrap();
+        let mut file = File::options().read(true).write(true).open(&path).unwrap();
+        assert_eq!(size_of_data(&file), 100_000);
+        file.set_len(1 << 40).unwrap();
+        let size = size_of_data(&file);
+        assert!((100_000..1 << 20).contains(&size), "{size}");
+        let mut begin = [0; 10];
+        file.read_exact(&mut begin).unwrap();
+        assert_eq!(begin, [1; 10]);
     }
 
     #[test]

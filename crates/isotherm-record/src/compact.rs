@@ -4,30 +4,66 @@
 //! old ones. It replaces them by covering what they cover, and only then do they lose their names. So a crash at any point neither loses a snapshot nor
 //! shows it twice. The price is that what is joined is on disk twice for a while. If there is no space for that, the segments stay.
 
-use crate::cursor::open_batches;
 use crate::publish::{Plan, TableWriter, into_io};
 use crate::schema::Table;
-use crate::segment::FileName;
+use crate::segment::{FileName, open_parquet};
 use crate::storage::Storage;
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReaderBuilder};
 use parquet::errors::ParquetError;
+use std::fs::File;
 use std::io;
 use std::path::Path;
 
 const BATCH_ROWS: usize = 1 << 14;
+/// Row groups of a table of one file: each takes 7 KB once it is opened.
+const MAX_GROUPS: usize = 4096;
 
-/// Publishes `plan` with all rows of `segments`, in that order. The segments stay.
-pub(crate) fn join(plan: &Plan<'_>, storage: &dyn Storage, segments: &[u64]) -> io::Result<()> {
+/// Publishes `plan` with all rows of `segments`, in that order. The segments stay. A table of at most `max_encoded_rows` is encoded anew, as few
+/// large row groups take less space than many small ones. Of a larger one the row groups are copied, about as fast as the disk, unless they are so many that
+/// whoever opens the file needs hundreds of MiB for their descriptions.
+pub(crate) fn join(plan: &Plan<'_>, storage: &dyn Storage, segments: &[u64], max_encoded_rows: u64) -> io::Result<()> {
     plan.publish(storage, |table, writer| {
-        segments.iter().try_for_each(|segment| copy(plan.dir, table, *segment, writer))
+        let open = |segment: &u64| {
+            let path = plan.dir.join(FileName::of(table, *segment).to_string());
+            open_parquet(&path).map_err(io::Error::other)
+        };
+        // One open file at a time: at the end there may be more of them than a process may have open.
+        let files = || segments.iter().map(open);
+        let (rows, groups) = size(files())?;
+        if rows <= max_encoded_rows || groups > MAX_GROUPS { encode(writer, files()) } else { copy(writer, files()) }
     })
 }
 
-fn copy(dir: &Path, table: Table, segment: u64, writer: &mut TableWriter) -> io::Result<()> {
-    let path = dir.join(FileName::of(table, segment).to_string());
-    for batch in open_batches(&path, BATCH_ROWS).map_err(io::Error::other)? {
-        writer.write(&batch.map_err(|e| into_io(ParquetError::from(e)))?)?;
+type Opened = (File, ArrowReaderMetadata);
+
+/// Rows and row groups.
+fn size(mut files: impl Iterator<Item = io::Result<Opened>>) -> io::Result<(u64, usize)> {
+    files.try_fold((0_u64, 0_usize), |(rows, groups), opened| {
+        let (_, metadata) = opened?;
+        let metadata = metadata.metadata();
+        let more = u64::try_from(metadata.file_metadata().num_rows()).unwrap_or(0);
+        Ok((rows.saturating_add(more), groups + metadata.num_row_groups()))
+    })
+}
+
+fn encode(mut writer: TableWriter, files: impl Iterator<Item = io::Result<Opened>>) -> io::Result<TableWriter> {
+    for opened in files {
+        let (file, metadata) = opened?;
+        let batches = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata).with_batch_size(BATCH_ROWS);
+        for batch in batches.build().map_err(into_io)? {
+            writer.write(&batch.map_err(|e| into_io(ParquetError::from(e)))?)?;
+        }
     }
-    Ok(())
+    Ok(writer)
+}
+
+fn copy(writer: TableWriter, files: impl Iterator<Item = io::Result<Opened>>) -> io::Result<TableWriter> {
+    let mut writer = writer.of_groups()?;
+    for opened in files {
+        let (file, metadata) = opened?;
+        writer.copy(&file, metadata.metadata())?;
+    }
+    Ok(writer)
 }
 
 /// Gives replaced segments their temporary names: for other tools they are gone, and whoever has opened the recording reads on in them. The file

@@ -130,8 +130,8 @@ impl Storage for Probe {
     }
 }
 
-/// Two segments are joined at a time, and are removed after the next one.
-const JOINS: Limits = Limits { fan: 2, max_rows: 1000, keeps: 1 };
+/// Two segments are joined at a time, and are removed after the next one. Some of their tables are encoded anew, the others are copied.
+const JOINS: Limits = Limits { fan: 2, max_rows: 1000, max_encoded_rows: 4, keeps: 1 };
 
 /// Writes a recording in four segments, joins some of them meanwhile, and finishes it. Returns how many snapshots were kept when it ended.
 fn record(probe: &Probe, dir: &Path) -> (u64, Result<Summary>) {

@@ -75,6 +75,16 @@ impl<R: Row> Cursor<R> {
         Ok(rows)
     }
 
+    /// Passes over the rows of snapshots before this one. What they take is given back at once.
+    pub(crate) fn skip_to(&mut self, snapshot: u64, allowance: &Allowance) -> Result<()> {
+        loop {
+            while self.ready.next_if(|(index, _)| *index < snapshot).is_some() {}
+            if self.ready.peek().is_some() || self.peek(&mut allowance.clone())?.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
     /// The snapshot of the next row.
     pub(crate) fn peek(&mut self, allowance: &mut Allowance) -> Result<Option<u64>> {
         while self.ready.peek().is_none() {
@@ -130,15 +140,6 @@ fn cost<R: Row>(batch: &RecordBatch) -> u64 {
     let texts = batch.columns().iter().filter_map(|column| column.as_any().downcast_ref::<StringViewArray>());
     let lengths = texts.flat_map(|texts| texts.lengths().map(u64::from));
     lengths.fold(R::BYTES.saturating_mul(batch.num_rows() as u64), u64::saturating_add)
-}
-
-/// The batches of a file that we wrote.
-pub(crate) fn open_batches(path: &Path, rows: usize) -> Result<ParquetRecordBatchReader> {
-    let (file, metadata) = open_parquet(path)?;
-    guard(path, || {
-        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata);
-        builder.with_batch_size(rows).build().map_err(|e| e.to_string())
-    })
 }
 
 fn decode<R: Row>(batch: &RecordBatch) -> Decoded<Vec<(u64, R)>> {

@@ -172,6 +172,13 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether a file is not there: it was removed since its name was read.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self, Error::Open { error, .. } if error.kind() == ErrorKind::NotFound)
+    }
+}
+
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {

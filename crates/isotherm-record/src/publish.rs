@@ -10,8 +10,12 @@ use crate::storage::{Storage, StorageFile};
 use arrow_array::RecordBatch;
 use parquet::arrow::arrow_writer::{ArrowWriter, ArrowWriterOptions};
 use parquet::basic::Compression;
+use parquet::column::writer::ColumnCloseResult;
 use parquet::errors::ParquetError;
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::writer::SerializedFileWriter;
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -29,13 +33,64 @@ pub(crate) struct Plan<'a> {
     pub(crate) is_joined: bool,
 }
 
-/// Takes the batches of a table.
-pub(crate) struct TableWriter(ArrowWriter<BufWriter<Box<dyn StorageFile>>>);
+type Sheet = BufWriter<Box<dyn StorageFile>>;
+
+/// Takes the rows of a table: as batches, or as row groups of other files.
+pub(crate) enum TableWriter {
+    Batches(ArrowWriter<Sheet>),
+    Groups(SerializedFileWriter<Sheet>),
+}
 
 impl TableWriter {
+    /// Encodes rows. Not after row groups were copied.
     pub(crate) fn write(&mut self, batch: &RecordBatch) -> io::Result<()> {
-        self.0.write(batch).map_err(into_io)
+        match self {
+            TableWriter::Batches(writer) => writer.write(batch).map_err(into_io),
+            TableWriter::Groups(_) => Err(io::Error::other("row groups are copied into this file")),
+        }
     }
+
+    /// One that takes row groups from now on.
+    pub(crate) fn of_groups(self) -> io::Result<TableWriter> {
+        match self {
+            TableWriter::Batches(writer) => {
+                let (writer, _) = writer.into_serialized_writer().map_err(into_io)?;
+                Ok(TableWriter::Groups(writer))
+            }
+            groups => Ok(groups),
+        }
+    }
+
+    /// Copies the row groups of a file of the same table, byte for byte. Only for [`TableWriter::of_groups`].
+    pub(crate) fn copy(&mut self, from: &File, metadata: &ParquetMetaData) -> io::Result<()> {
+        let TableWriter::Groups(writer) = self else { return Err(io::Error::other("this file takes batches")) };
+        metadata.row_groups().iter().try_for_each(|group| copy_group(writer, from, group)).map_err(into_io)
+    }
+
+    fn finish(&mut self) -> io::Result<&mut Sheet> {
+        // Not `into_inner`, which returns the system's error as a text.
+        match self {
+            TableWriter::Batches(writer) => writer.finish().map(|_| writer.inner_mut()).map_err(into_io),
+            TableWriter::Groups(writer) => writer.finish().map(|_| writer.inner_mut()).map_err(into_io),
+        }
+    }
+}
+
+fn copy_group(to: &mut SerializedFileWriter<Sheet>, from: &File, group: &RowGroupMetaData) -> Result<(), ParquetError> {
+    let mut copied = to.next_row_group()?;
+    for column in group.columns() {
+        let close = ColumnCloseResult {
+            bytes_written: u64::try_from(column.compressed_size()).unwrap_or(0),
+            rows_written: u64::try_from(group.num_rows()).unwrap_or(0),
+            metadata: column.clone(),
+            bloom_filter: None,
+            column_index: None,
+            offset_index: None,
+        };
+        copied.append_column(from, close)?;
+    }
+    copied.close()?;
+    Ok(())
 }
 
 impl Plan<'_> {
@@ -44,7 +99,7 @@ impl Plan<'_> {
     pub(crate) fn publish(
         &self,
         storage: &dyn Storage,
-        mut fill: impl FnMut(Table, &mut TableWriter) -> io::Result<()>,
+        mut fill: impl FnMut(Table, TableWriter) -> io::Result<TableWriter>,
     ) -> io::Result<()> {
         let written = Table::ALL.into_iter().try_for_each(|table| self.write_table(storage, table, &mut fill));
         let named = written.and_then(|()| self.rename_all(storage));
@@ -59,16 +114,13 @@ impl Plan<'_> {
         &self,
         storage: &dyn Storage,
         table: Table,
-        fill: &mut impl FnMut(Table, &mut TableWriter) -> io::Result<()>,
+        fill: &mut impl FnMut(Table, TableWriter) -> io::Result<TableWriter>,
     ) -> io::Result<()> {
         let file = BufWriter::new(storage.create(&self.path(FileName::of(table, self.segment).temporary()))?);
         let options = ArrowWriterOptions::new().with_properties(self.properties(table)).with_skip_arrow_metadata(true);
-        let mut writer =
-            TableWriter(ArrowWriter::try_new_with_options(file, table.schema(), options).map_err(into_io)?);
-        fill(table, &mut writer)?;
-        // Not `into_inner`, which returns the system's error as a text.
-        writer.0.finish().map_err(into_io)?;
-        let file = writer.0.inner_mut();
+        let writer = ArrowWriter::try_new_with_options(file, table.schema(), options).map_err(into_io)?;
+        let mut writer = fill(table, TableWriter::Batches(writer))?;
+        let file = writer.finish()?;
         file.flush()?;
         file.get_mut().sync()
     }

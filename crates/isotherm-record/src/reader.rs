@@ -5,7 +5,7 @@
 //! tables of one segment after the other, a snapshot at a time. Files are untrusted: whatever is in them, the result is
 //! data or an error.
 
-use crate::allowance::{Allowance, bytes_of};
+use crate::allowance::{Allowance, bytes_of, size_of_data};
 use crate::cursor::{
     Cursor, HISTOGRAM, HeatKind, HeatRow, IdleRow, MappingRow, RegionRow, Row, SnapshotRow, TargetRow,
 };
@@ -20,8 +20,9 @@ use isotherm_heat::{
 use isotherm_units::Bytes;
 use std::collections::HashMap;
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::vec;
@@ -99,7 +100,9 @@ impl Recording {
     pub fn snapshots(&self) -> Snapshots {
         Snapshots {
             dir: self.path.clone(),
+            run: self.run.clone(),
             segments: self.segments.clone().into_iter(),
+            end: self.segments.last().map_or(0, |last| last.coverage.snapshots.end),
             current: None,
             mappings: KnownMappings::new(self.missing.clone()),
             allowance: Allowance::new(&self.path, self.size, self.max_memory),
@@ -120,13 +123,18 @@ fn segment_numbers(dir: &Path) -> Result<(Vec<u64>, u64)> {
     if !fs::metadata(dir).map_err(failed)?.is_dir() {
         return Err(Error::NotARecording { path: dir.to_owned(), what: "it is not a directory".into() });
     }
-    let (mut numbers, mut ours, mut size) = (Vec::new(), false, 0_u64);
+    let (mut numbers, mut ours, mut sizes) = (Vec::new(), false, HashMap::new());
     for entry in fs::read_dir(dir).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let Some(file) = entry.file_name().to_str().and_then(FileName::parse) else { continue };
         ours = true;
-        // Follows links, as opening the files does. Files that are gone by now are not read either.
-        size = size.saturating_add(fs::metadata(entry.path()).map_or(0, |m| m.len()));
+        // Follows links, as opening the files does; one file counts once, by however many names. Files that are gone by now are not read either.
+        if let Ok(there) = fs::metadata(entry.path())
+            && there.is_file()
+        {
+            let size = || File::open(entry.path()).map_or(0, |file| size_of_data(&file));
+            sizes.entry((there.dev(), there.ino())).or_insert_with(size);
+        }
         if file == FileName::of(Table::Snapshots, file.segment) {
             numbers.push(file.segment);
         }
@@ -136,7 +144,7 @@ fn segment_numbers(dir: &Path) -> Result<(Vec<u64>, u64)> {
         return Err(Error::NotARecording { path: dir.to_owned(), what });
     }
     numbers.sort_unstable();
-    Ok((numbers, size))
+    Ok((numbers, sizes.into_values().fold(0, u64::saturating_add)))
 }
 
 /// Decides which segments count, from the newest to the oldest.
@@ -267,7 +275,10 @@ impl Survey<'_> {
 /// The snapshots of a recording in order. See [`Recording::snapshots`].
 pub struct Snapshots {
     dir: PathBuf,
+    run: RunInfo,
     segments: vec::IntoIter<Segment>,
+    /// Snapshots from this index on came after the recording was opened.
+    end: u64,
     current: Option<Tables>,
     mappings: KnownMappings,
     /// Covers what is in memory at once: one snapshot, or all of them.
@@ -291,13 +302,16 @@ impl Iterator for Snapshots {
         loop {
             let Some(tables) = &mut self.current else {
                 let segment = self.segments.next()?;
-                match Tables::open(&self.dir, &segment) {
+                match self.open(&segment) {
                     Ok(tables) => self.current = Some(tables),
                     Err(error) => return Some(Err(self.give_up(segment.coverage.snapshots, error))),
                 }
                 continue;
             };
             let rest = tables.rest.clone();
+            if rest.start >= self.end && rest.end > self.end {
+                return None;
+            }
             match tables.next(&mut self.mappings, &mut self.allowance) {
                 Ok(Some(snapshot)) => return Some(Ok(snapshot)),
                 Ok(None) => self.current = None,
@@ -308,6 +322,25 @@ impl Iterator for Snapshots {
 }
 
 impl Snapshots {
+    /// Opens a segment, or the one that has replaced it since the recording was opened.
+    fn open(&mut self, segment: &Segment) -> Result<Tables> {
+        let error = match Tables::open(&self.dir, segment) {
+            Err(error) if error.is_gone() => error,
+            opened => return opened,
+        };
+        let from = segment.coverage.snapshots.start;
+        // By another run of the same name nothing is continued.
+        let Some(now) = Recording::open(&self.dir).ok().filter(|now| now.run == self.run) else { return Err(error) };
+        let mut left = now.segments.into_iter().filter(|other| other.coverage.snapshots.end > from);
+        let Some(joined) = left.next().filter(|joined| joined.coverage.replaces(&segment.coverage)) else {
+            return Err(error);
+        };
+        let mut tables = Tables::open(&self.dir, &joined)?;
+        tables.skip_to(from, &self.allowance)?;
+        self.segments = left.collect::<Vec<_>>().into_iter();
+        Ok(tables)
+    }
+
     fn give_up(&mut self, rest: Range<u64>, error: Error) -> Error {
         self.current = None;
         self.mappings.missing.push(rest);
@@ -339,6 +372,18 @@ impl Tables {
             heat: Cursor::open(dir, segment.number)?,
             idle: Table::Idle.is_in(segment.version).then(|| Cursor::open(dir, segment.number)).transpose()?,
         })
+    }
+
+    /// Passes over the snapshots before this index.
+    fn skip_to(&mut self, index: u64, allowance: &Allowance) -> Result<()> {
+        self.snapshots.skip_to(index, allowance)?;
+        self.targets.skip_to(index, allowance)?;
+        self.regions.skip_to(index, allowance)?;
+        self.mappings.skip_to(index, allowance)?;
+        self.heat.skip_to(index, allowance)?;
+        self.idle.as_mut().map_or(Ok(()), |idle| idle.skip_to(index, allowance))?;
+        self.rest.start = index;
+        Ok(())
     }
 
     fn next(&mut self, known: &mut KnownMappings, allowance: &mut Allowance) -> Result<Option<Snapshot>> {

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A file of ours, as parsed from its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -147,13 +147,21 @@ fn coverage(keys: &HashMap<&str, &str>) -> Option<Coverage> {
 
 /// Opens a Parquet file and reads its footer. One that was joined since its name was read has its temporary name for a while.
 pub(crate) fn open_parquet(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
+    let opened = open_named(path);
+    let is_gone = opened.as_ref().is_err_and(Error::is_gone);
+    match retired_name(path).filter(|_| is_gone) {
+        Some(retired) => open_named(&retired).or(opened),
+        None => opened,
+    }
+}
+
+fn retired_name(path: &Path) -> Option<PathBuf> {
+    let file = FileName::parse(path.file_name()?.to_str()?)?;
+    Some(path.with_file_name(file.temporary().to_string()))
+}
+
+fn open_named(path: &Path) -> Result<(File, ArrowReaderMetadata)> {
     let open = |error| Error::Open { path: path.to_owned(), error };
-    let retired = path.file_name().and_then(|name| FileName::parse(name.to_str()?));
-    let retired = retired.map(|file| path.with_file_name(file.temporary().to_string()));
-    let path = match retired {
-        Some(retired) if !path.exists() && retired.exists() => &retired.clone(),
-        _ => path,
-    };
     // Checked before opening: opening a pipe would wait for a writer.
     if !fs::metadata(path).map_err(open)?.is_file() {
         return Err(Error::Damaged { path: path.to_owned(), what: "it is not a regular file".into() });

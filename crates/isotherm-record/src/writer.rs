@@ -20,6 +20,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// At the end a table of no more rows is encoded anew, in some three seconds. A larger one is copied, if it can be: who has stopped a recording of days waits.
+const MAX_LAST_ROWS: u64 = 1 << 22;
+
 /// How to write a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -156,8 +159,9 @@ impl Writer {
         let segment = self.tiers.next_number();
         let plan = plan(&self.dir, &self.run, segment, snapshots.clone());
         let pending = &mut self.pending;
-        let written = plan.publish(self.storage.as_ref(), |table, writer| {
-            writer.write(&pending.take(table).map_err(io::Error::other)?)
+        let written = plan.publish(self.storage.as_ref(), |table, mut writer| {
+            writer.write(&pending.take(table).map_err(io::Error::other)?)?;
+            Ok(writer)
         });
         if let Err(error) = written {
             self.stopped = true;
@@ -183,13 +187,15 @@ impl Writer {
         let Some(join) = self.tiers.due() else { return };
         let plan =
             Plan { is_joined: true, ..plan(&self.dir, &self.run, self.tiers.next_number(), join.snapshots.clone()) };
-        match compact::join(&plan, self.storage.as_ref(), &join.numbers) {
+        match compact::join(&plan, self.storage.as_ref(), &join.numbers, self.tiers.max_encoded_rows()) {
             Ok(()) => {
                 self.tiers.joined(&join);
                 // Those that keep their names are removed later, as the others are.
                 let _ = compact::retire(&self.dir, self.storage.as_ref(), &join.numbers);
             }
-            Err(_) => self.tiers.rest(),
+            // A segment that cannot be read would be in the way for ever.
+            Err(error) if is_full(&error) => self.tiers.rest(),
+            Err(_) => self.tiers.leave(&join),
         }
     }
 
@@ -200,7 +206,7 @@ impl Writer {
         let coverage = Coverage { snapshots: 0..self.kept, finished: true };
         let segment = self.tiers.next_number();
         let plan = Plan { dir: &self.dir, run: &self.run, segment, coverage, is_joined: true };
-        compact::join(&plan, self.storage.as_ref(), &segments)?;
+        compact::join(&plan, self.storage.as_ref(), &segments, MAX_LAST_ROWS)?;
         segments.extend(replaced);
         compact::remove(&self.dir, self.storage.as_ref(), &segments)
     }
@@ -221,6 +227,11 @@ impl Writer {
             None => Ok(()),
         }
     }
+}
+
+/// Whether there was no room on the disk, which may be there later.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
 /// Of the segment of this number, in a recording that goes on.

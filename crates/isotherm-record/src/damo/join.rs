@@ -8,7 +8,7 @@ use super::model::{Ours, Record, RegionRecord, SnapshotRecord};
 use crate::error::counted;
 use isotherm_heat::{Cost, Granularity, Histogram, Interval, Region, RunInfo, Snapshot, TargetHeat, TargetId};
 use isotherm_units::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Earlier times are not wall time. This is in 1973.
 const EARLIEST_WALL_NS: u64 = 100_000_000_000_000_000;
@@ -78,8 +78,8 @@ struct Targets {
     /// The scheme whose view of a target is used.
     schemes: BTreeMap<TargetId, Option<u64>>,
     names: BTreeMap<TargetId, (String, String)>,
-    /// Targets whose number is not a pid.
-    pointers: Vec<u64>,
+    /// Targets whose number is not a pid, by it.
+    pointers: HashMap<u64, u32>,
     intervals_ns: u64,
 }
 
@@ -108,11 +108,8 @@ impl Targets {
             return pid;
         }
         notes.say("targets are named by addresses in the kernel: they are numbered from 1 instead".into());
-        let index = self.pointers.iter().position(|p| *p == id).unwrap_or_else(|| {
-            self.pointers.push(id);
-            self.pointers.len() - 1
-        });
-        u32::try_from(index + 1).unwrap_or(u32::MAX)
+        let next = u32::try_from(self.pointers.len() + 1).unwrap_or(u32::MAX);
+        *self.pointers.entry(id).or_insert(next)
     }
 
     fn context(&mut self, record: &Record) -> u64 {
@@ -137,10 +134,15 @@ impl Targets {
     fn snapshots(&self, mut parts: Vec<Part>) -> Vec<Snapshot> {
         parts.sort_by_key(|p| (p.end_ns, p.start_ns));
         let mut groups: Vec<Vec<Part>> = Vec::new();
+        let mut ids = HashSet::new();
         for part in parts {
+            let is_new = ids.insert(part.id);
             match groups.last_mut() {
-                Some(group) if belongs(group, &part) => group.push(part),
-                _ => groups.push(vec![part]),
+                Some(group) if is_new && is_near(group, &part) => group.push(part),
+                _ => {
+                    ids = HashSet::from([part.id]);
+                    groups.push(vec![part]);
+                }
             }
         }
         let began_ns = groups.iter().flatten().map(|p| p.start_ns).min().unwrap_or(0);
@@ -296,9 +298,8 @@ fn check(region: &RegionRecord) -> Result<(), String> {
     }
 }
 
-/// Whether a part is of the same time as a group, and of a target that is not in it.
-fn belongs(group: &[Part], part: &Part) -> bool {
+/// Whether a part is of the same time as a group.
+fn is_near(group: &[Part], part: &Part) -> bool {
     let half = (part.end_ns - part.start_ns) / 2;
-    let near = group.first().is_some_and(|first| part.end_ns - first.end_ns <= half);
-    near && group.iter().all(|p| p.id != part.id)
+    group.first().is_some_and(|first| part.end_ns - first.end_ns <= half)
 }

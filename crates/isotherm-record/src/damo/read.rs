@@ -8,7 +8,7 @@ use super::charged;
 use super::join::{self, Notes};
 use super::model::{Record, Records, is_known};
 use super::text;
-use crate::allowance::Allowance;
+use crate::allowance::{Allowance, size_of_data};
 use crate::error::counted;
 use crate::{Error, Result};
 use flate2::bufread::ZlibDecoder;
@@ -57,7 +57,7 @@ pub(super) fn read_up_to(path: &Path, max_text: u64, max_memory: Option<Bytes>) 
     let open = |error| Error::Open { path: path.to_owned(), error };
     let file = File::open(path).map_err(open)?;
     let there = file.metadata().map_err(open)?;
-    let size = if there.is_file() { there.len() } else { SIZE_OF_PIPE };
+    let size = if there.is_file() { size_of_data(&file) } else { SIZE_OF_PIPE };
     let mut file = BufReader::with_capacity(1 << 16, file);
     let begin = file.fill_buf().map_err(open)?.to_vec();
     let place = Place { path, max_text, allowance: Allowance::new(path, size, max_memory.map(|bytes| bytes.0)) };
@@ -173,7 +173,8 @@ impl Place<'_> {
 
     fn script(&self, from: impl Read, notes: &mut Notes) -> Result<Vec<Record>> {
         let lines = BufReader::new(Limited { from, left: self.max_text });
-        let records = text::read(lines).map_err(|error| match error {
+        let records = text::read(lines, &mut self.allowance.clone()).map_err(|error| match error {
+            text::Failed::Memory(error) => error,
             text::Failed::Io(e) if e.kind() == ErrorKind::FileTooLarge => self.too_large(),
             text::Failed::Io(error) => Error::Open { path: self.path.to_owned(), error },
             text::Failed::Line(n, what) => self.error(format!("line {n}: {what}"), "restore the file, or record again"),

@@ -2,11 +2,11 @@
 
 use super::read::read_up_to;
 use super::*;
-use crate::samples;
+use crate::{Error, samples};
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use isotherm_heat::{Granularity, Histogram, Interval, Region, RunInfo, Snapshot, TargetHeat, TargetId};
-use isotherm_units::{Addr, AddrRange, PAGE_SIZE};
+use isotherm_units::{Addr, AddrRange, Bytes, PAGE_SIZE};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::fs;
@@ -329,6 +329,19 @@ kdamond.0  4452 [000] 100.200000: damon:damon_aggregated: target_id=0 nr_regions
     let earlier = format!("{one}{}", one.replace("5.5", "4.5"));
     assert!(refused(earlier.as_bytes()).contains("line 2: it is of an earlier time"));
     assert!(refused(one.replace("0-4096", "here").as_bytes()).contains("line 1: not as DAMON writes it"));
+}
+
+#[test]
+fn text_of_perf_takes_no_more_memory_than_it_may() {
+    // A snapshot of a target of its own in each line.
+    let line = |n: u64| format!("x 1 [0] 5.{n:06}: damon:damon_aggregated: target_id={n} nr_regions=1 0-4096: 1 0\n");
+    let text: String = (0..2_000).map(line).collect();
+    let desk = Desk::new();
+    let path = desk.put(text.as_bytes());
+    let error = read_within(&path, Some(Bytes(256 << 10))).unwrap_err();
+    assert!(matches!(error, Error::TooMuchMemory { .. }), "{error}");
+    // With what a file of this size may take it is read to its end. Its targets have a single snapshot each, of no known length.
+    assert!(refused(text.as_bytes()).contains("rates cannot be computed"));
 }
 
 #[test]

@@ -8,7 +8,11 @@
 //! snapshot. Only its end is given. It starts where the previous one ended, and the first is as long as the others on
 //! average.
 
+use super::charged::Charged;
 use super::model::{Age, NrAccesses, Record, RegionRecord, SnapshotRecord};
+use crate::Error;
+use crate::allowance::Allowance;
+use std::collections::HashMap;
 use std::io::{self, BufRead, Read};
 
 /// Lines of the event contain this.
@@ -21,6 +25,8 @@ const MAX_LINE: u64 = 1 << 16;
 #[derive(Debug)]
 pub enum Failed {
     Io(io::Error),
+    /// Its records would take more memory than they may.
+    Memory(Error),
     /// The number of a line, and what is wrong with it.
     Line(u64, String),
 }
@@ -35,9 +41,16 @@ pub struct Reading {
     cut: u64,
 }
 
-/// Reads the lines of the event, and skips all others.
-pub fn read(mut from: impl BufRead) -> Result<Vec<Reading>, Failed> {
-    let mut records: Vec<Reading> = Vec::new();
+/// Records by the order of their targets in the text.
+#[derive(Debug, Default)]
+struct Records {
+    all: Vec<Reading>,
+    by_target: HashMap<u64, usize>,
+}
+
+/// Reads the lines of the event, and skips all others. Takes from `allowance` what they come to.
+pub fn read(mut from: impl BufRead, allowance: &mut Allowance) -> Result<Vec<Reading>, Failed> {
+    let mut records = Records::default();
     let mut line = Vec::new();
     for number in 1.. {
         line.clear();
@@ -49,10 +62,11 @@ pub fn read(mut from: impl BufRead) -> Result<Vec<Reading>, Failed> {
         let Some((before, after)) = text.split_once(EVENT) else { continue };
         let event = Event::parse(before, after)
             .ok_or_else(|| Failed::Line(number, "not as DAMON writes it: END: damon:damon_aggregated: ...".into()))?;
-        add(&mut records, event).map_err(|what| Failed::Line(number, what))?;
+        allowance.charge(RegionRecord::BYTES).map_err(Failed::Memory)?;
+        records.of(&event, allowance)?.add(event).map_err(|what| Failed::Line(number, what))?;
     }
-    records.iter_mut().for_each(Reading::finish);
-    Ok(records)
+    records.all.iter_mut().for_each(Reading::finish);
+    Ok(records.all)
 }
 
 /// Regions of snapshots that are cut off at the end of the text.
@@ -102,30 +116,41 @@ fn nanoseconds(text: &str) -> Option<u64> {
     seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(part)
 }
 
-fn add(records: &mut Vec<Reading>, event: Event) -> Result<(), String> {
-    let index = records.iter().position(|r| r.record.target_id == Some(event.target_id)).unwrap_or_else(|| {
-        let record = Record { target_id: Some(event.target_id), ..Record::default() };
-        records.push(Reading { record, ..Reading::default() });
-        records.len() - 1
-    });
-    let reading = &mut records[index];
-    if reading.missing == 0 {
-        let start_ns = reading.record.snapshots.last().map(|s| s.end_ns);
-        if start_ns.is_some_and(|start| start > event.end_ns) {
-            return Err("it is of an earlier time than the lines before".into());
+impl Records {
+    /// The record that takes `event`.
+    fn of(&mut self, event: &Event, allowance: &mut Allowance) -> Result<&mut Reading, Failed> {
+        let index = *self.by_target.entry(event.target_id).or_insert(self.all.len());
+        if index == self.all.len() {
+            allowance.charge(Record::BYTES).map_err(Failed::Memory)?;
+            let record = Record { target_id: Some(event.target_id), ..Record::default() };
+            self.all.push(Reading { record, ..Reading::default() });
         }
-        let (start_ns, end_ns) = (start_ns.unwrap_or(0), event.end_ns);
-        reading.record.snapshots.push(SnapshotRecord { start_ns, end_ns, ..SnapshotRecord::default() });
-        reading.missing = event.regions.max(1);
+        let reading = &mut self.all[index];
+        if reading.missing == 0 {
+            allowance.charge(SnapshotRecord::BYTES).map_err(Failed::Memory)?;
+        }
+        Ok(reading)
     }
-    reading.missing -= 1;
-    if let Some(snapshot) = reading.record.snapshots.last_mut() {
-        snapshot.regions.push(event.region);
-    }
-    Ok(())
 }
 
 impl Reading {
+    fn add(&mut self, event: Event) -> Result<(), String> {
+        if self.missing == 0 {
+            let start_ns = self.record.snapshots.last().map(|s| s.end_ns);
+            if start_ns.is_some_and(|start| start > event.end_ns) {
+                return Err("it is of an earlier time than the lines before".into());
+            }
+            let (start_ns, end_ns) = (start_ns.unwrap_or(0), event.end_ns);
+            self.record.snapshots.push(SnapshotRecord { start_ns, end_ns, ..SnapshotRecord::default() });
+            self.missing = event.regions.max(1);
+        }
+        self.missing -= 1;
+        if let Some(snapshot) = self.record.snapshots.last_mut() {
+            snapshot.regions.push(event.region);
+        }
+        Ok(())
+    }
+
     /// Drops a snapshot that was cut off, and gives the first snapshot a start.
     fn finish(&mut self) {
         let snapshots = &mut self.record.snapshots;

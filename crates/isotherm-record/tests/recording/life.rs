@@ -40,14 +40,19 @@ fn a_long_recording_has_few_files_and_who_has_opened_it_reads_on() {
     let mut writer = Writer::create(&path, &samples::run(), at_once).unwrap();
     let push = |writer: &mut Writer, i| writer.push(&samples::snapshot(i)).unwrap();
     (0..150).for_each(|i| push(&mut writer, i));
+    // One reads on at once, one has read a part of it, and one begins much later.
     let opened = Recording::open(&path).unwrap();
-    // Some of what was opened is joined meanwhile.
+    let mut begun = opened.snapshots();
+    let part: Vec<_> = begun.by_ref().take(70).map(Result::unwrap).collect();
     let there = names(&path);
     (150..165).for_each(|i| push(&mut writer, i));
     assert!(Recording::open(&path).unwrap().read_all().unwrap() == samples::snapshots(165));
-    assert!(there.iter().any(|name| !names(&path).contains(name)), "nothing was removed: {there:?}");
+    assert!(there.iter().any(|name| !names(&path).contains(name)), "nothing was joined: {there:?}");
     assert!(opened.read_all().unwrap() == samples::snapshots(150));
     (165..400).for_each(|i| push(&mut writer, i));
+    let rest: Vec<_> = begun.map(Result::unwrap).collect();
+    assert!([part, rest].concat() == samples::snapshots(150), "what came later is not in it");
+    assert!(opened.read_all().unwrap() == samples::snapshots(150));
     assert!(names(&path).len() < 6 * 100, "{} files", names(&path).len());
     assert!(Recording::open(&path).unwrap().read_all().unwrap() == samples::snapshots(400));
     writer.finish().unwrap();
