@@ -46,6 +46,7 @@ use isotherm_sys::heap;
 use isotherm_sys::proc::Proc;
 use isotherm_sys::target_lock::TargetLocks;
 use isotherm_units::{Bytes, PMD_SIZE};
+use shared::Comparison;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use watched::TargetMonitor;
@@ -57,6 +58,9 @@ pub const CLEAR_TICK: Ns = 200_000_000;
 const SHARED_TICK: Ns = 10_000_000_000;
 /// The share of time that this may take.
 const SHARED_SHARE: u64 = 1000;
+/// The same while a comparison goes on, and for how long it does at once, or a piece longer: to wake up for each process takes longer than most of them.
+const SHARED_PIECES_SHARE: u64 = 4;
+const SHARED_AT_ONCE: Ns = 5_000_000;
 
 /// A target is sampled if at the allowed CPU it would take longer than this to check all of its huge ranges once.
 pub const FIRST_PICTURE: Ns = 300_000_000_000;
@@ -97,6 +101,8 @@ pub struct Monitor<C: Clock> {
     listing_took: Ns,
     next_clear: Ns,
     next_shared: Ns,
+    /// A comparison that goes on.
+    comparison: Option<Comparison>,
     last_snapshot: Ns,
 }
 
@@ -141,6 +147,7 @@ impl<C: Clock> Monitor<C> {
             listing_took: 0,
             next_clear: now,
             next_shared: now + SHARED_TICK / 4,
+            comparison: None,
             last_snapshot: now,
             clock,
         }
@@ -266,9 +273,8 @@ impl<C: Clock> Monitor<C> {
                 self.next_clear = now + CLEAR_TICK;
             }
             if now >= self.next_shared {
-                self.compare_shared();
-                let took = self.clock.now().saturating_sub(now);
-                self.next_shared = now + SHARED_TICK.max(took * SHARED_SHARE);
+                let now = self.clock.now();
+                self.next_shared = self.compare_shared(now);
             }
             self.charge_cpu();
             self.clock.sleep_until(self.next_event().min(until));
@@ -302,18 +308,37 @@ impl<C: Clock> Monitor<C> {
         reads.min().unwrap_or(Ns::MAX)
     }
 
-    fn compare_shared(&mut self) {
-        let alive = self.alive();
-        if alive.len() < 2 {
-            // Nobody else has what the last one shares with those that have ended.
-            self.watched.values_mut().filter(|w| !w.exited).for_each(TargetMonitor::forget_shared);
-            return;
+    /// Compares some of the memory that targets may share: a GiB, or that of many small processes. Returns when the next one is due, or the next comparison.
+    fn compare_shared(&mut self, now: Ns) -> Ns {
+        if self.alive().len() < 2 {
+            self.forget_shared();
+            return now + SHARED_TICK;
         }
-        let mut frames = shared::Frames::among(self.watched.values().filter(|w| !w.exited));
-        let now = self.clock.now();
-        for pid in alive {
-            self.step(pid, now, |w, turn| frames.count(w, turn.source));
+        let alive = || Comparison::among(self.watched.values().filter(|w| !w.exited));
+        let mut comparison = self.comparison.take().unwrap_or_else(alive);
+        let mut took = 0;
+        while took < SHARED_AT_ONCE
+            && let Some((pid, current)) = comparison.turn()
+        {
+            self.step(pid, now, |w, turn| comparison.count(current, w, turn.source));
+            took = self.clock.now().saturating_sub(now);
         }
+        if self.alive().len() < 2 {
+            self.forget_shared();
+            return now + SHARED_TICK;
+        }
+        comparison.took += took;
+        if comparison.is_over() {
+            return now + SHARED_TICK.max(comparison.took * SHARED_SHARE);
+        }
+        self.comparison = Some(comparison);
+        now + took * SHARED_PIECES_SHARE
+    }
+
+    /// Nobody else has what the last one shares with those that have ended.
+    fn forget_shared(&mut self) {
+        self.comparison = None;
+        self.watched.values_mut().filter(|w| !w.exited).for_each(TargetMonitor::forget_shared);
     }
 }
 

@@ -287,7 +287,7 @@ impl<C: Clock> Monitor<C> {
         self.source.0.detach(pid);
         self.follower.ended(pid);
         if self.alive().len() == 1 {
-            self.compare_shared();
+            self.forget_shared();
         }
     }
 
@@ -321,6 +321,9 @@ impl<C: Clock> Monitor<C> {
 
     /// The process executes another program: all that was known is about memory that no longer exists.
     fn replace(&mut self, pid: u32) {
+        if let Some(comparison) = &mut self.comparison {
+            comparison.forget(pid);
+        }
         self.source.0.detach(pid);
         if let Some(watched) = self.watched.remove(&pid) {
             self.release(watched.id);
