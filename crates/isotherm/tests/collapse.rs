@@ -87,6 +87,16 @@ fn a_dry_run_prints_what_the_real_run_then_does() {
 }
 
 #[test]
+fn a_machine_without_room_is_not_waited_for_without_an_end() {
+    need!(can_collapse(), NEEDS);
+    let (stage, child) = (Stage::new(), index());
+    let pid = child.pid();
+    let ran = stage.isotherm(&format!("collapse -p {pid} -d 5s --headroom 99")).ended(0);
+    ran.says("stopped after 30 s of waiting: available memory is low").says("huge ranges are left as they are");
+    assert_eq!(huge_bytes(pid), 0);
+}
+
+#[test]
 fn the_hot_huge_ranges_are_collapsed_and_the_cold_ones_are_not() {
     need!(can_collapse(), NEEDS);
     let _turn = alone();

@@ -17,19 +17,20 @@ use crate::journal::journaled;
 use crate::output;
 use crate::privileges::Needs;
 use crate::sandbox::Uses;
+use crate::serving::Patience;
 use crate::watch::{Prepared, Stop, Watching, window_of};
 use crate::work::runner::{Runner, WorkArgs};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
-use isotherm_heat::{Granularity, TargetHeat};
+use isotherm_heat::{Granularity, Ns, TargetHeat};
 use isotherm_record::Recording;
 use isotherm_schemes::collapse::{Collapse, CollapseMachine, Rules, benefit};
 use isotherm_schemes::gain::Gain;
 use isotherm_schemes::machine::{DryRun, Live};
 use isotherm_schemes::pass::{MAX_HINTS, Order, Pass, PassResult, PassStep, ProcessResult, Served};
 use isotherm_schemes::plan::HintSource;
-use isotherm_schemes::{Budgets, Counters, Outcome, Refusal, TargetWindow, Worker};
+use isotherm_schemes::{Budgets, Counters, Outcome, Refusal, TargetWindow, Wait, Worker};
 use isotherm_sys::clock;
 use isotherm_units::Bytes;
 use isotherm_view::human;
@@ -280,7 +281,7 @@ fn serve(pass: &mut Pass<Machines>, args: &CollapseArgs, stop: &Stop) -> Result<
     let most = args.most.unwrap_or(u64::MAX);
     let bar = bar(args.dry_run, (pass.hints_left() as u64).min(most));
     let began = clock::monotonic_ns();
-    let mut now = began;
+    let (mut now, mut patience) = (began, Patience::new(began, PATIENCE_NS));
     while !stop.is_set() && pass.pmds_done() < most {
         if !args.dry_run {
             now = clock::monotonic_ns();
@@ -288,12 +289,20 @@ fn serve(pass: &mut Pass<Machines>, args: &CollapseArgs, stop: &Stop) -> Result<
         let until = match pass.step(now) {
             PassStep::Did => {
                 bar.inc(1);
+                patience.moved(clock::monotonic_ns());
                 continue;
             }
             PassStep::Deferred => continue,
             PassStep::Over => break,
             PassStep::Wait(until, why) => {
                 why.into_iter().for_each(|why| bar.set_message(format!("waiting: {}", why.text())));
+                let for_budget = why.is_none_or(|why| Wait::OF_BUDGETS.contains(&why));
+                if !args.dry_run
+                    && let Some(limit_ns) = patience.waited(now, for_budget)
+                {
+                    note_waiting(pass, limit_ns, why);
+                    break;
+                }
                 until
             }
         };
@@ -308,6 +317,12 @@ fn serve(pass: &mut Pass<Machines>, args: &CollapseArgs, stop: &Stop) -> Result<
     }
     bar.finish_and_clear();
     Ok(())
+}
+
+/// Says what was not done.
+fn note_waiting(pass: &Pass<Machines>, after_ns: Ns, why: Option<Wait>) {
+    let (left, after, why) = (pass.hints_left(), human::duration(after_ns), why.map_or("", Wait::text));
+    output::note(format_args!("{left} huge ranges are left as they are; stopped after {after} of waiting: {why}"));
 }
 
 /// `gain` holds what was measured. The shares of heat on huge pages come from the pass.
@@ -343,6 +358,9 @@ fn line(served: &Served) -> Line {
         },
     }
 }
+
+/// For so long it waits for the machine: memory, free huge pages, pressure. The pressure of a moment is seen for ten seconds.
+const PATIENCE_NS: u64 = 30_000_000_000;
 
 /// A dry run gives up if it would have to advance its clock further than this. A real run would have to wait for that long.
 const MAX_DRY_RUN_NS: u64 = 24 * 3600 * 1_000_000_000;
