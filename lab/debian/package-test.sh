@@ -92,6 +92,8 @@ change_settings() {
     # shellcheck disable=SC2086 # words
     for line in "${budgets[@]}"; do set_key $line; done
     set_key budgets per_second 31.0
+    # As it is installed, it only counts. An older package may act at once.
+    sed -i 's/^dry_run = true/dry_run = false/' $settings
     grep -q '^per_second = 31.0' $settings
 }
 kept_settings() {

@@ -47,6 +47,8 @@ pub struct File {
     pub assignments: Option<PathBuf>,
     /// What acting on hints may cost.
     pub budgets: Budgets,
+    /// Only count what would be done.
+    pub dry_run: bool,
     /// Processes take turns, instead of the hottest memory first.
     pub round_robin: bool,
     /// Where hints come from.

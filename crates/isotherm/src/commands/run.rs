@@ -93,7 +93,7 @@ fn run(args: &RunArgs) -> Result<()> {
     check_actions(args, &config)?;
     let generations = Generations::open(config.hints)?;
     let runner = Runner::start(&WorkArgs { work: args.work.clone(), config: args.config.clone() })?;
-    let (machine, publisher) = (machine(args)?, publisher(&config)?);
+    let (machine, publisher) = (machine(args, &config)?, publisher(&config)?);
     let mut watching = begin(&config, uses_of(args, &config), &service)?;
     let recorder = Recorder::begin(args, &watching.run)?;
     let between = BetweenPlanAndWorker::default();
@@ -104,7 +104,7 @@ fn run(args: &RunArgs) -> Result<()> {
     service.ready(&watching.run.source_note);
     let ended = std::thread::scope(|scope| -> Result<()> {
         scope.spawn(|| work(&mut worker, &shared, || over.load(Ordering::Relaxed)));
-        reclaim::start(scope, config.reclaims(), (&shared, args.dry_run), &over);
+        reclaim::start(scope, config.reclaims(), (&shared, config.dry_run), &over);
         scope.spawn(|| socket_server.answer(&shared, || over.load(Ordering::Relaxed)));
         scope.spawn(|| service.keep_alive(|| over.load(Ordering::Relaxed)));
         let (to_measure, orders) = mpsc::channel();
@@ -153,7 +153,7 @@ fn check_actions(args: &RunArgs, config: &Config) -> Result<()> {
     split::check(args, config)?;
     reclaim::check(args, config)?;
     host::check(config)?;
-    if config.pages_out() && !args.dry_run && !swap::is_there() {
+    if config.pages_out() && !config.dry_run && !swap::is_there() {
         if config.only_pages_out() {
             bail!(swap::MISSING);
         }
@@ -180,8 +180,11 @@ struct BetweenPlanAndWorker {
 type Serving = SharedWorker<Box<dyn ActionMachine + Send>>;
 
 /// The machine, before the sandbox forbids to open a journal.
-fn machine(args: &RunArgs) -> Result<Box<dyn ActionMachine + Send>> {
-    Ok(if args.dry_run {
+fn machine(args: &RunArgs, config: &Config) -> Result<Box<dyn ActionMachine + Send>> {
+    Ok(if config.dry_run {
+        if !args.dry_run {
+            output::note("only counts what it would do: the settings say `dry_run = true`");
+        }
         Box::new(DryRun::new(BTreeMap::new()))
     } else {
         Box::new(journaled(args.journal.as_deref())?)
@@ -327,6 +330,9 @@ fn reloaded(args: &RunArgs, config: &mut Config, (shared, able): (&Shared, Able)
     if std::mem::replace(&mut new.rules.files, config.rules.files) != config.rules.files {
         output::note("`files` is unchanged until the next start");
     }
+    if std::mem::replace(&mut new.dry_run, config.dry_run) != config.dry_run {
+        output::note("`dry_run` is unchanged until the next start");
+    }
     if new.pages_out() && !able.pages_out {
         output::note("schemes that page out begin with the next start");
     }
@@ -373,12 +379,14 @@ struct Able {
     splits: bool,
     /// Idle files leave cgroups.
     reclaims: bool,
+    /// All of this is only counted.
+    is_dry: bool,
 }
 
 impl Able {
     fn of(config: &Config) -> Able {
         let (pages_out, migrates, splits) = (config.pages_out(), config.migrates(), config.splits());
-        Able { pages_out, migrates, splits, reclaims: config.reclaims() }
+        Able { pages_out, migrates, splits, reclaims: config.reclaims(), is_dry: config.dry_run }
     }
 }
 
@@ -416,7 +424,7 @@ impl Feeder<'_> {
         self.measured = false;
         let mut state = lock(self.shared);
         state.begin();
-        state.describe(&watching.run.source, self.args.dry_run, config.round_robin, config.hints);
+        state.describe(&watching.run.source, self.able.is_dry, config.round_robin, config.hints);
         state.set_sandbox(sandbox::status());
         state.set_intervals_goal(watching.monitor.settings().intervals_goal);
         drop(state);
@@ -502,7 +510,7 @@ impl Feeder<'_> {
         for target in snapshot.targets.iter().filter(|t| !t.exited) {
             let collapsed = lock(self.shared).take_collapsed(target.id);
             // In a dry run nothing has changed.
-            if !collapsed.is_empty() && !self.args.dry_run {
+            if !collapsed.is_empty() && !self.able.is_dry {
                 monitor.read_now(target.id.pid, &collapsed);
             }
         }
@@ -557,7 +565,7 @@ impl Feeder<'_> {
             return;
         }
         let now = clock::monotonic_ns();
-        let has_swap = self.args.dry_run || swap::is_there();
+        let has_swap = self.able.is_dry || swap::is_there();
         let window_ns = now.saturating_sub(std::mem::replace(&mut self.turns.paged_out_at, now)).min(LONGEST_WINDOW_NS);
         for target in self.in_turn(snapshot) {
             let others_clear = self.others_clear.contains_key(&target.id);
@@ -588,7 +596,7 @@ mod tests {
     use isotherm_schemes::collapse::Rules;
 
     #[test]
-    fn files_stay_as_they_were_when_the_settings_are_read_again() {
+    fn files_and_dry_run_stay_as_they_were_when_the_settings_are_read_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("c.toml");
         let written = |text: &str| std::fs::write(&path, format!("[targets]\npids = [7]\n[rules]\n{text}")).unwrap();
@@ -597,10 +605,11 @@ mod tests {
         let mut config = Config::load(&args).unwrap();
         let shared: Shared = Arc::new(Mutex::new(State::new(Rules::default(), Budgets::default())));
         let able = Able::of(&config);
-        // The worker checks each range again, and was started without files: hints for them would all be refused.
-        written("files = true\nmin_benefit_hz = 9.0\n");
+        // The worker checks each range again, and was started without files: hints for them would all be refused. Its machine acts.
+        let dry = "dry_run = true\n[targets]\npids = [7]\n[rules]\nfiles = true\nmin_benefit_hz = 9.0\n";
+        std::fs::write(&path, dry).unwrap();
         assert!(reloaded(&args, &mut config, (&shared, able)).is_none());
-        assert_eq!((config.rules.files, config.rules.min_benefit_hz), (false, 9.0));
+        assert_eq!((config.rules.files, config.dry_run, config.rules.min_benefit_hz), (false, false, 9.0));
         assert_eq!(lock(&shared).min_benefit_hz(), 9.0);
     }
 }

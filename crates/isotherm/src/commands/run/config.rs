@@ -27,6 +27,8 @@ pub struct Config {
     /// What gives cgroups to schemes.
     pub assignments: Option<PathBuf>,
     pub budgets: Budgets,
+    /// Only what would be done is counted.
+    pub dry_run: bool,
     pub round_robin: bool,
     pub hints: HintSource,
     pub socket: PathBuf,
@@ -72,6 +74,7 @@ impl Config {
             schemes,
             assignments: file.assignments,
             budgets,
+            dry_run: args.dry_run || file.dry_run,
             round_robin: args.round_robin || file.round_robin,
             hints: args.hints.map_or(file.hints, HintSource::from),
             socket: socket.map_or_else(default_socket, Ok)?,
@@ -203,7 +206,8 @@ pub mod tests {
             (config.targets.pids.as_slice(), config.watch.max_cpu, config.round_robin),
             ([7].as_slice(), Some(3.0), true)
         );
-        assert_eq!(config.hints, HintSource::Both);
+        assert_eq!((config.hints, config.dry_run), (HintSource::Both, false));
+        assert!(Config::load(&args(&["-c", path, "--dry-run"])).unwrap().dry_run);
         let by_heat = Config::load(&args(&["-c", path, "--hints", "heat"])).unwrap();
         assert!(by_heat.hints == HintSource::Heat && !by_heat.watches_like(&config));
         let other = Config::load(&args(&["-c", path, "-p", "8"])).unwrap();
@@ -267,6 +271,8 @@ pub mod tests {
             (installed.watch.max_slowdown_pct(), Some(1.0))
         );
         assert_eq!(shown.watch.window, Some(crate::commands::run::WINDOW_NS));
+        // Who installs a package has not decided yet what is to be done.
+        assert!(installed.dry_run && shown.dry_run && !Config::load(&args(&[])).unwrap().dry_run);
         assert_eq!(installed.schemes, [Scheme::collapse_all()]);
         assert_eq!(shown.schemes[0].action, Does::Collapse);
         assert_eq!(shown.schemes.len(), 7, "one of each action");
