@@ -112,7 +112,7 @@ impl PmdHeat {
     pub(crate) fn is_in_first_second(&self) -> bool {
         match self {
             PmdHeat::Pages(p) => p.is_in_first_second(),
-            PmdHeat::Packed(p) => p.unpack().is_in_first_second(),
+            PmdHeat::Packed(p) => p.is_in_first_second(),
             PmdHeat::Untouched(_) | PmdHeat::Huge(_) => false,
         }
     }

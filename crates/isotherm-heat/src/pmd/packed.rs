@@ -8,7 +8,7 @@
 //! Packing takes 1.5 to 3 us, unpacking 1 us, and a background read that finds nothing 0.1 us. So a huge range is packed when
 //! its next read is far away or none is planned, and unpacked when it is cleared or a read finds something (`pmd_heat`).
 
-use super::{AccessesFound, EPOCHS, Ns, PageHeat, Run, epoch_time, idle_code, push_run};
+use super::{AccessesFound, EPOCHS, MIN_IDLE, Ns, PageHeat, Run, epoch_time, idle_code, push_run};
 use crate::regions::{Parts, are_alike};
 use crate::{Interval, Mask};
 use isotherm_units::PAGES_PER_PMD;
@@ -112,6 +112,13 @@ impl PackedHeat {
         let len = self.epochs_len() as u8;
         heat.epochs_len = len;
         heat
+    }
+
+    /// As [`PageHeat::is_in_first_second`].
+    pub(crate) fn is_in_first_second(&self) -> bool {
+        let [cleared_at, last_read] = [self.0[0], self.0[1]];
+        let first = || epoch_time(cleared_at, self.epoch(0), self.epochs_len() == 1);
+        self.epochs_len() > 0 && self.has_cleared() && last_read.saturating_sub(first()) < MIN_IDLE
     }
 
     /// As [`PageHeat::runs`], without unpacking: what holds of a state is found once, and not for each of its pages.
@@ -414,14 +421,7 @@ mod tests {
                     }
                 }
                 let Some(packed) = PackedHeat::of(&same) else { continue };
-                assert_eq!((packed.present(), packed.pages(State::is_cleared)), (heat.present(), heat.cleared()));
-                assert_eq!(packed.uncleared(), heat.uncleared());
-                assert_eq!(packed.cleared_at(), heat.cleared_at());
-                for bound in [Interval::SHORTEST, Interval::HOT, Interval::LONGEST] {
-                    assert_eq!(packed.expected_retouches(bound), heat.expected_retouches(bound), "seed {seed}");
-                }
-                assert_eq!(packed.has_cleared(), !heat.cleared().is_empty());
-                assert_eq!(packed.has_uncleared(), !heat.uncleared().is_empty());
+                assert_says_the_same(&packed, &heat);
                 same = packed.unpack();
                 let seen = now + rng.below(5_000_000_000);
                 let mut runs = (Vec::new(), Vec::new());
@@ -433,6 +433,19 @@ mod tests {
             }
         }
         assert!(packed_reads > 500, "{packed_reads}");
+    }
+
+    /// What is asked without unpacking.
+    fn assert_says_the_same(packed: &PackedHeat, heat: &PageHeat) {
+        assert_eq!((packed.present(), packed.pages(State::is_cleared)), (heat.present(), heat.cleared()));
+        assert_eq!(packed.uncleared(), heat.uncleared());
+        assert_eq!(packed.cleared_at(), heat.cleared_at());
+        for bound in [Interval::SHORTEST, Interval::HOT, Interval::LONGEST] {
+            assert_eq!(packed.expected_retouches(bound), heat.expected_retouches(bound));
+        }
+        assert_eq!(packed.is_in_first_second(), heat.is_in_first_second());
+        assert_eq!(packed.has_cleared(), !heat.cleared().is_empty());
+        assert_eq!(packed.has_uncleared(), !heat.uncleared().is_empty());
     }
 
     #[test]
