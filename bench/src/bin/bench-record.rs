@@ -8,6 +8,9 @@
 //! Memory is unmeasured where nothing was found of it yet, by a check or by the pages around it. Of that the part counts as old which is more
 //! than what the server has grown by in the last ten seconds. That is an upper bound: pages that replaced freed ones count as old.
 //!
+//! Segments of a recording are joined as it goes on, out of the monitor's time, and the first ones after a minute. What that takes is measured beside it:
+//! the snapshots of the minute are written one by one, each as a segment, until some were joined twice.
+//!
 //! Needs the packages redis-server and redis-tools, and `isotherm` in the directory of this program. There is no peer: none has a budget
 //! to keep.
 
@@ -16,8 +19,9 @@ use isotherm_bench::cpu::Cpu;
 use isotherm_bench::daemon::isotherm;
 use isotherm_bench::program::{Dir, Program, free_port, start_redis, until};
 use isotherm_bench::{Log, become_workload, median, spread, trials};
-use isotherm_heat::{Region, Snapshot};
-use isotherm_record::Recording;
+use isotherm_heat::{Region, RunInfo, Snapshot};
+use isotherm_record::{Options, Recording, Writer};
+use isotherm_sys::clock::thread_cpu_ns;
 use isotherm_units::PAGE_SIZE;
 use std::fs;
 use std::path::Path;
@@ -51,6 +55,8 @@ fn main() -> Result<()> {
         ("unmeasured_pct_30s", "the most that was unmeasured from 30 s on", of(|r| r.unmeasured_pct_30s)),
         ("unmeasured_old_pct_30s", "the same, of what was there for 10 s", of(|r| r.unmeasured_old_pct_30s)),
         ("resident_mib", "resident memory of the server, MiB", of(|r| r.resident_mib)),
+        ("join_ms", "the longest join of segments, ms of CPU", of(|r| r.join_ms)),
+        ("segment_ms", "to write a segment of one snapshot, ms of CPU", of(|r| r.segment_ms)),
     ] {
         log.line(format!("{text:<50} {}", spread(&values)));
         log.result(key, median(&values));
@@ -66,6 +72,8 @@ struct Ran {
     unmeasured_pct_30s: f64,
     unmeasured_old_pct_30s: f64,
     resident_mib: f64,
+    join_ms: f64,
+    segment_ms: f64,
 }
 
 fn run(log: &mut Log, dir: &Path, trial: usize) -> Result<Ran> {
@@ -87,9 +95,11 @@ fn run(log: &mut Log, dir: &Path, trial: usize) -> Result<Ran> {
         ensure!(!client?.has_ended()?, "redis-benchmark has ended");
     }
     let snapshots = Recording::open(&to)?.read_all()?;
-    let ran = seen(&snapshots, process_cpu_pct)?;
+    let [segment_ms, join_ms] = writing(&snapshots, &dir.join(format!("written-{trial}")))?;
+    let ran = Ran { segment_ms, join_ms, ..seen(&snapshots, process_cpu_pct)? };
     log.line(format!(
-        "{:.0} MiB: {:.2}% of a core, {:.2}% by its own count; unmeasured {:.2}% after 10 s, at most {:.2}% from 30 s on",
+        "{:.0} MiB: {:.2}% of a core, {:.2}% by its own count; unmeasured {:.2}% after 10 s, at most {:.2}% from 30 s on; \
+         a segment {segment_ms:.1} ms, a join {join_ms:.1} ms",
         ran.resident_mib, ran.process_cpu_pct, ran.monitor_cpu_pct, ran.unmeasured_pct_10s, ran.unmeasured_pct_30s
     ));
     fs::remove_dir_all(&to)?;
@@ -121,6 +131,23 @@ fn record(pid: u32, to: &Path, said: &Path) -> Result<f64> {
     Ok(100.0 * cpu.total_ns / took.as_nanos() as f64)
 }
 
+/// CPU time of this thread to write a snapshot, the median, and of the longest join. Half an hour's worth of snapshots is written: joins of joins are in it.
+fn writing(snapshots: &[Snapshot], to: &Path) -> Result<[f64; 2]> {
+    const SNAPSHOTS: usize = 1100;
+    let at_once = Options { flush_interval: Duration::ZERO, ..Options::default() };
+    let mut writer = Writer::create(to, &RunInfo::default(), at_once)?;
+    let mut took_ms = Vec::with_capacity(SNAPSHOTS);
+    for snapshot in snapshots.iter().cycle().take(SNAPSHOTS) {
+        let began = thread_cpu_ns();
+        writer.push(snapshot)?;
+        took_ms.push((thread_cpu_ns() - began) as f64 / 1e6);
+    }
+    writer.discard()?;
+    let segment_ms = median(&took_ms);
+    let longest_ms = took_ms.iter().copied().fold(0.0, f64::max);
+    Ok([segment_ms, longest_ms - segment_ms])
+}
+
 /// What the snapshots show, beside what the process took.
 fn seen(snapshots: &[Snapshot], process_cpu_pct: f64) -> Result<Ran> {
     let (first, last) = snapshots.first().zip(snapshots.last()).context("an empty recording")?;
@@ -146,5 +173,7 @@ fn seen(snapshots: &[Snapshot], process_cpu_pct: f64) -> Result<Ran> {
         unmeasured_pct_30s: unmeasured_pct,
         unmeasured_old_pct_30s: unmeasured_old_pct,
         resident_mib: resident(last) * PAGE_SIZE as f64 / f64::from(1 << 20),
+        join_ms: 0.0,
+        segment_ms: 0.0,
     })
 }
