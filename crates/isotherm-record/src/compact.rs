@@ -18,10 +18,18 @@ const BATCH_ROWS: usize = 1 << 14;
 /// Row groups of a table of one file: each takes 7 KB once it is opened.
 const MAX_GROUPS: usize = 4096;
 
-/// Publishes `plan` with all rows of `segments`, in that order. The segments stay. A table of at most `max_encoded_rows` is encoded anew, as few
-/// large row groups take less space than many small ones. Of a larger one the row groups are copied, about as fast as the disk, unless they are so many that
-/// whoever opens the file needs hundreds of MiB for their descriptions.
-pub(crate) fn join(plan: &Plan<'_>, storage: &dyn Storage, segments: &[u64], max_encoded_rows: u64) -> io::Result<()> {
+/// How segments are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Effort {
+    /// A table of no more rows is encoded anew, as few large row groups take less space than many small ones. Of a larger one the row groups are
+    /// copied, about as fast as the disk.
+    pub(crate) max_encoded_rows: u64,
+    /// Whether a table with more than [`MAX_GROUPS`] is encoded anew, too. Otherwise it is not joined.
+    pub(crate) merges_groups: bool,
+}
+
+/// Publishes `plan` with all rows of `segments`, in that order. The segments stay.
+pub(crate) fn join(plan: &Plan<'_>, storage: &dyn Storage, segments: &[u64], effort: Effort) -> io::Result<()> {
     plan.publish(storage, |table, writer| {
         let open = |segment: &u64| {
             let path = plan.dir.join(FileName::of(table, *segment).to_string());
@@ -30,7 +38,12 @@ pub(crate) fn join(plan: &Plan<'_>, storage: &dyn Storage, segments: &[u64], max
         // One open file at a time: at the end there may be more of them than a process may have open.
         let files = || segments.iter().map(open);
         let (rows, groups) = size(files())?;
-        if rows <= max_encoded_rows || groups > MAX_GROUPS { encode(writer, files()) } else { copy(writer, files()) }
+        let (is_small, is_split_up) = (rows <= effort.max_encoded_rows, groups > MAX_GROUPS);
+        match is_split_up && !is_small && !effort.merges_groups {
+            true => Err(io::Error::other(format!("{} would have {groups} row groups", table.name()))),
+            false if is_small || is_split_up => encode(writer, files()),
+            false => copy(writer, files()),
+        }
     })
 }
 

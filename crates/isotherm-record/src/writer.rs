@@ -5,13 +5,14 @@
 //! first segment is written at once. So a disk that cannot be written shows at the start and not seconds later, and a
 //! recording can be opened from its first moment.
 
+use crate::compact::{self, Effort};
 use crate::encode::Pending;
 use crate::publish::Plan;
 use crate::schema::Table;
 use crate::segment::{Coverage, FileName, run_to_json};
 use crate::storage::{Disk, Storage, create_private_dir, tighten_dir};
 use crate::tiers::{Limits, Tiers};
-use crate::{Error, Result, compact};
+use crate::{Error, Result};
 use isotherm_heat::{RunInfo, Snapshot};
 use std::collections::HashSet;
 use std::fs;
@@ -20,8 +21,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// At the end a table of no more rows is encoded anew, in some three seconds. A larger one is copied, if it can be: who has stopped a recording of days waits.
-const MAX_LAST_ROWS: u64 = 1 << 22;
+/// At the end a table of four million rows is encoded anew in some seconds. A larger one is copied, if it can be: who has stopped a recording of
+/// days waits for it.
+const AT_THE_END: Effort = Effort { max_encoded_rows: 1 << 22, merges_groups: true };
 
 /// How to write a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,15 +187,16 @@ impl Writer {
             Err(_) => return,
         }
         let Some(join) = self.tiers.due() else { return };
+        let effort = Effort { max_encoded_rows: self.tiers.max_encoded_rows(), merges_groups: false };
         let plan =
             Plan { is_joined: true, ..plan(&self.dir, &self.run, self.tiers.next_number(), join.snapshots.clone()) };
-        match compact::join(&plan, self.storage.as_ref(), &join.numbers, self.tiers.max_encoded_rows()) {
+        match compact::join(&plan, self.storage.as_ref(), &join.numbers, effort) {
             Ok(()) => {
                 self.tiers.joined(&join);
                 // Those that keep their names are removed later, as the others are.
                 let _ = compact::retire(&self.dir, self.storage.as_ref(), &join.numbers);
             }
-            // A segment that cannot be read would be in the way for ever.
+            // A segment that cannot be read, or has too many row groups, would be in the way for ever.
             Err(error) if is_full(&error) => self.tiers.rest(),
             Err(_) => self.tiers.leave(&join),
         }
@@ -206,7 +209,7 @@ impl Writer {
         let coverage = Coverage { snapshots: 0..self.kept, finished: true };
         let segment = self.tiers.next_number();
         let plan = Plan { dir: &self.dir, run: &self.run, segment, coverage, is_joined: true };
-        compact::join(&plan, self.storage.as_ref(), &segments, MAX_LAST_ROWS)?;
+        compact::join(&plan, self.storage.as_ref(), &segments, AT_THE_END)?;
         segments.extend(replaced);
         compact::remove(&self.dir, self.storage.as_ref(), &segments)
     }
