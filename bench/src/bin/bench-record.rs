@@ -95,12 +95,18 @@ fn run(log: &mut Log, dir: &Path, trial: usize) -> Result<Ran> {
         ensure!(!client?.has_ended()?, "redis-benchmark has ended");
     }
     let snapshots = Recording::open(&to)?.read_all()?;
-    let [segment_ms, join_ms] = writing(&snapshots, &dir.join(format!("written-{trial}")))?;
-    let ran = Ran { segment_ms, join_ms, ..seen(&snapshots, process_cpu_pct)? };
+    let writing = writing(&snapshots, &dir.join(format!("written-{trial}")))?;
+    let ran = seen(&snapshots, process_cpu_pct, writing)?;
     log.line(format!(
         "{:.0} MiB: {:.2}% of a core, {:.2}% by its own count; unmeasured {:.2}% after 10 s, at most {:.2}% from 30 s on; \
-         a segment {segment_ms:.1} ms, a join {join_ms:.1} ms",
-        ran.resident_mib, ran.process_cpu_pct, ran.monitor_cpu_pct, ran.unmeasured_pct_10s, ran.unmeasured_pct_30s
+         a segment {:.1} ms, a join {:.1} ms",
+        ran.resident_mib,
+        ran.process_cpu_pct,
+        ran.monitor_cpu_pct,
+        ran.unmeasured_pct_10s,
+        ran.unmeasured_pct_30s,
+        ran.segment_ms,
+        ran.join_ms
     ));
     fs::remove_dir_all(&to)?;
     Ok(ran)
@@ -149,7 +155,7 @@ fn writing(snapshots: &[Snapshot], to: &Path) -> Result<[f64; 2]> {
 }
 
 /// What the snapshots show, beside what the process took.
-fn seen(snapshots: &[Snapshot], process_cpu_pct: f64) -> Result<Ran> {
+fn seen(snapshots: &[Snapshot], process_cpu_pct: f64, [segment_ms, join_ms]: [f64; 2]) -> Result<Ran> {
     let (first, last) = snapshots.first().zip(snapshots.last()).context("an empty recording")?;
     let since = |snapshot: &Snapshot| snapshot.end_unix_ns.saturating_sub(first.start_unix_ns);
     let pages = |snapshot: &Snapshot, of: fn(&Region) -> u64| {
@@ -173,7 +179,7 @@ fn seen(snapshots: &[Snapshot], process_cpu_pct: f64) -> Result<Ran> {
         unmeasured_pct_30s: unmeasured_pct,
         unmeasured_old_pct_30s: unmeasured_old_pct,
         resident_mib: resident(last) * PAGE_SIZE as f64 / f64::from(1 << 20),
-        join_ms: 0.0,
-        segment_ms: 0.0,
+        join_ms,
+        segment_ms,
     })
 }

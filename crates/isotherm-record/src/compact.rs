@@ -38,11 +38,12 @@ pub(crate) fn join(plan: &Plan<'_>, storage: &dyn Storage, segments: &[u64], eff
         // One open file at a time: at the end there may be more of them than a process may have open.
         let files = || segments.iter().map(open);
         let (rows, groups) = size(files())?;
-        let (is_small, is_split_up) = (rows <= effort.max_encoded_rows, groups > MAX_GROUPS);
-        match is_split_up && !is_small && !effort.merges_groups {
-            true => Err(io::Error::other(format!("{} would have {groups} row groups", table.name()))),
-            false if is_small || is_split_up => encode(writer, files()),
-            false => copy(writer, files()),
+        if rows <= effort.max_encoded_rows || groups > MAX_GROUPS && effort.merges_groups {
+            encode(writer, files())
+        } else if groups <= MAX_GROUPS {
+            copy(writer, files())
+        } else {
+            Err(io::Error::other(format!("{} would have {groups} row groups", table.name())))
         }
     })
 }
@@ -79,8 +80,8 @@ fn copy(writer: TableWriter, files: impl Iterator<Item = io::Result<Opened>>) ->
     Ok(writer)
 }
 
-/// Gives replaced segments their temporary names: for other tools they are gone, and whoever has opened the recording reads on in them. The file
-/// that makes a segment count goes first.
+/// Gives replaced segments their temporary names: for other tools they are gone, and a reader that has opened the recording reads on in them. The
+/// file that makes a segment count goes first.
 pub(crate) fn retire(dir: &Path, storage: &dyn Storage, segments: &[u64]) -> io::Result<()> {
     for file in files(segments) {
         storage.rename(&dir.join(file.to_string()), &dir.join(file.temporary().to_string()))?;

@@ -217,8 +217,8 @@ mod tests {
             let mut tiers = Tiers::new(Limits::DEFAULT);
             grow(&mut tiers, 43_200, |_| rows);
             assert_whole(&tiers, 86_400);
-            let most_rows = tiers.segments.iter().map(|segment| segment.rows).max();
-            assert!(most_rows.unwrap() <= rows.max(Limits::DEFAULT.max_rows), "{rows}: {most_rows:?}");
+            let max_rows = tiers.segments.iter().map(|segment| segment.rows).max();
+            assert!(max_rows.unwrap() <= rows.max(Limits::DEFAULT.max_rows), "{rows}: {max_rows:?}");
             let full = (43_200 * rows).div_ceil(Limits::DEFAULT.max_rows / 2).min(43_200);
             assert!(tiers.len() as u64 <= full + 200, "{rows}: {} segments", tiers.len());
         }

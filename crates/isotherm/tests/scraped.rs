@@ -112,8 +112,7 @@ fn prometheus_scrapes_a_busy_machine_and_gets_the_truth() {
 
     let up = |of: &str| prometheus.value(&format!("{of}(up[1h])")).unwrap();
     println!("{} scrapes in {seconds} s and {SETTLED:?}", up("count_over_time"));
-    // One of ten may take longer than Prometheus waits, on a slow host with both CPUs busy.
-    assert!(up("avg_over_time") >= 0.8, "{} of the scrapes have succeeded", up("avg_over_time"));
+    assert_eq!(up("min_over_time"), 1.0, "no scrape has failed");
     // Prometheus takes some seconds to start on a busy machine.
     assert!(up("count_over_time") >= 0.2 * seconds as f64, "{} scrapes in {seconds} s", up("count_over_time"));
     passes_promtool(&text().1);

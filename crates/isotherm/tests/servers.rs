@@ -80,8 +80,7 @@ fn record_and_report(stage: &Stage, server: &Running, comm: &str, load: Load) {
     assert!(bytes("unmeasured_bytes") < 0.5 * bytes("resident_bytes"), "{row}");
 
     let wss = stage.json("report wss --json")["report"].clone();
-    // The last window is cut off where the disk held up the one before.
-    assert!((4..=5).contains(&wss["targets"][0]["points"].as_array().unwrap().len()), "{wss}");
+    assert_eq!(wss["targets"][0]["points"].as_array().unwrap().len(), 5, "{wss}");
     assert!(wss["total"]["max_bytes"].as_f64().unwrap() > 0.0, "{wss}");
 
     let access = stage.json("report access --json");
