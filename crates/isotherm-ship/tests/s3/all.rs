@@ -14,8 +14,8 @@ use isotherm_ship::status::Report;
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::{ObjectStore as _, ObjectStoreExt as _};
 use proxy::Proxy;
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
@@ -37,6 +37,7 @@ const POINTS: [&str; 8] = [
 struct Server {
     child: Child,
     address: SocketAddr,
+    log: tempfile::NamedTempFile,
 }
 
 impl Drop for Server {
@@ -63,33 +64,43 @@ impl Server {
             println!("skipped: needs moto (scripts/setup.sh fleet)");
             return None;
         };
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        // It chooses the port itself: one that was free when a test looked may be another test's when moto, seconds later, wants it.
+        let log = tempfile::NamedTempFile::new().unwrap();
         let child = Command::new(program)
-            .args(["-H", "127.0.0.1", "-p", &address.port().to_string()])
+            .args(["-H", "127.0.0.1", "-p", "0"])
             .args(arguments)
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(log.reopen().unwrap())
             .spawn()
             .unwrap();
-        let server = Server { child, address };
-        wait_until("moto", || TcpStream::connect(address).is_ok());
+        let mut server = Server { child, address: SocketAddr::from(([127, 0, 0, 1], 0)), log };
+        wait_until("moto", || server.port().is_some());
+        server.address.set_port(server.port().unwrap());
         Some(server)
+    }
+
+    /// The port in the line `Running on http://127.0.0.1:PORT` of its log, once the line has ended.
+    fn port(&self) -> Option<u16> {
+        let log = std::fs::read_to_string(&self.log).unwrap();
+        let (_, from_port) = log.split_once("://127.0.0.1:")?;
+        from_port.split_once('\n')?.0.parse().ok()
     }
 
     /// A server with a bucket.
     fn start() -> Option<Server> {
         let server = Server::spawn(&[])?;
-        let created = server.request("PUT /fleet HTTP/1.1\r\nContent-Length: 0");
-        assert!(created.starts_with("HTTP/1.1 200"), "{created}");
+        let create = || server.request("PUT /fleet HTTP/1.1\r\nContent-Length: 0");
+        // A connection that moto resets says nothing about what is tested here, which is a client that asks again.
+        wait_until("a bucket", || create().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200")));
         Some(server)
     }
 
-    fn request(&self, head: &str) -> String {
-        let mut stream = TcpStream::connect(self.address).unwrap();
-        write!(stream, "{head}\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address).unwrap();
+    fn request(&self, head: &str) -> io::Result<String> {
+        let mut stream = TcpStream::connect(self.address)?;
+        write!(stream, "{head}\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address)?;
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
     }
 
     /// A client without the proxy.
