@@ -37,6 +37,8 @@ const LIKE_OCTAVES: f64 = 2.5;
 const LARGE: usize = 2048;
 /// Until the first check of a huge range of the survey, or at an edge, shows whether it is idle.
 const SETTLES: Ns = 1_300_000_000;
+/// Until a first check has shown all that it can, on a machine that is busy, too: what is assumed to be idle is read after 1,280 ms.
+const SHOWN: Ns = 2_500_000_000;
 /// The others wait no longer than this after the first of the survey.
 const LONGEST_WAIT: Ns = 5_000_000_000;
 
@@ -134,6 +136,8 @@ pub(crate) struct Survey {
     clustering: Clustering,
     /// `None` before the survey of a large target begins.
     waits: Option<Waits>,
+    /// When the last first check began, of the survey or not.
+    last_begun: Option<Ns>,
 }
 
 /// Until when first checks wait that are neither of the first part of the survey nor at an edge.
@@ -158,7 +162,7 @@ pub(crate) struct Sooner {
 impl Survey {
     /// Nothing is known yet.
     pub fn new() -> Survey {
-        Survey { known: PmdMap::new(), clustering: Clustering::new(), waits: None }
+        Survey { known: PmdMap::new(), clustering: Clustering::new(), waits: None, last_begun: None }
     }
 
     /// Adds a huge range of the survey: one of its first part whose check is to come, or one whose check has begun.
@@ -188,6 +192,12 @@ impl Survey {
             };
             (between.0.next() < between.1).then_some(Sooner { between, rank })
         })
+    }
+
+    /// Notes that the first check of `pmd` has begun.
+    pub fn begun(&mut self, now: Ns, pmd: PmdNo) {
+        self.expect(pmd);
+        self.last_begun = Some(now);
     }
 
     /// Notes that the first check of `pmd` has begun, or is about to. Where something is assumed of it, that goes on until the
@@ -237,11 +247,23 @@ impl Survey {
         self.between(pmd).like.is_some_and(|like| self.known.get(like) == Some(&Sketch::Idle))
     }
 
-    /// Everything was checked: nothing has to be assumed.
+    /// Whether a first check may have more to show at `now`.
+    pub fn is_shown_more(&self, now: Ns) -> bool {
+        self.last_begun.is_some_and(|begun| now.saturating_sub(begun) < SHOWN)
+    }
+
+    /// Everything was checked: nothing has to be assumed once the last check has shown what is true.
+    pub fn end_if_shown(&mut self, now: Ns) {
+        if self.last_begun.is_some() && !self.is_shown_more(now) {
+            self.end();
+        }
+    }
+
+    /// Nothing has to be assumed.
     pub fn end(&mut self) {
         self.known.clear();
         self.clustering.clear();
-        self.waits = None;
+        (self.waits, self.last_begun) = (None, None);
     }
 
     /// Forgets a huge range.

@@ -288,14 +288,26 @@ impl Target {
             self.check_around_cooled(now, pmd);
         }
         self.plan_after_read(now, pmd, found);
+        if self.unchecked == 0 {
+            self.survey.end_if_shown(now);
+        }
         // One without cleared pages has shown all that it can.
-        if self.unchecked > 0 && had_cleared {
+        if self.is_surveyed(now) && had_cleared {
             self.note_first_check(now, pmd);
         }
     }
 
+    /// Whether first checks are to come, or have more to show.
+    fn is_surveyed(&self, now: Ns) -> bool {
+        self.unchecked > 0 || self.survey.is_shown_more(now)
+    }
+
     fn insert(&mut self, pmd: PmdNo, bits: PmdBits, rank: Rank) {
         let Some(heat) = PmdHeat::new(bits) else { return };
+        if self.unchecked == 0 {
+            // Where new memory comes all the time it would not end.
+            self.survey.end();
+        }
         self.unchecked += 1;
         if rank == Rank::Survey {
             self.survey.add_point(pmd);
@@ -493,13 +505,13 @@ impl Target {
         self.unchecked -= usize::from(is_first);
         t.set_rank(None);
         t.flags.remove(Flags::RENEWED);
-        if self.unchecked > 0 {
-            if is_first && t.is(Flags::SURVEYED) {
+        if is_first {
+            if t.is(Flags::SURVEYED) {
                 self.survey.add_point(pmd);
             }
+            self.survey.begun(now, pmd);
+        } else if self.unchecked > 0 {
             self.survey.expect(pmd);
-        } else {
-            self.survey.end();
         }
         self.reserved -= u64::from(t.reserved());
         self.reserved += u64::from(t.set_reserved(expected.min(learned)));
@@ -521,9 +533,6 @@ impl Target {
             entry.timing.flags.insert(Flags::UNCLEARABLE);
             self.unchecked -= usize::from(entry.timing.first_checked());
             self.survey.drop_point(pmd);
-        }
-        if self.unchecked == 0 {
-            self.survey.end();
         }
     }
 
@@ -582,6 +591,7 @@ impl Target {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Interval;
     use crate::track::ClearQuota;
 
     const ALL: ClearQuota = ClearQuota { urgent: 64, first: 64, routine: 64 };
@@ -892,6 +902,52 @@ mod tests {
         assert!(before.len() >= 8, "those between idle ones: {before:?}");
         target.refused(before[0]);
         assert_eq!(estimated(&target), before[1..]);
+    }
+
+    /// The last clear of a target that is surveyed is a large one: the rest of its memory, a third of which is accessed all the time.
+    #[test]
+    fn what_is_assumed_holds_until_the_last_first_checks_have_shown_what_is_true() {
+        const MS: Ns = 1_000_000;
+        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: 1000 * MS }, 1);
+        let read = |target: &mut Target, ms, pmds: &[PmdNo]| {
+            for pmd in pmds {
+                let young = if (64..128).contains(&pmd.0) { Mask::ALL } else { Mask::NONE };
+                target.read(ms * MS, *pmd, PmdBits::Pages { young, present: Mask::ALL });
+            }
+        };
+        let clear = |target: &mut Target, ms, first| {
+            let due = target.due_clears(ms * MS, ClearQuota { urgent: 0, first, routine: 0 });
+            due.iter().for_each(|pmd| target.cleared(ms * MS, *pmd, Mask::NONE));
+            due
+        };
+        let hot_and_unknown = |target: &Target, ms| {
+            let mut pages = (0, 0);
+            target.for_each_pmd(ms * MS, |_, view| {
+                for run in view.runs {
+                    match run.interval {
+                        Interval::UNMEASURED => pages.1 += u32::from(run.pages),
+                        interval if interval <= Interval::HOT => pages.0 += u32::from(run.pages),
+                        _ => {}
+                    }
+                }
+            });
+            pages
+        };
+        let fresh = target.refit(&(0..192).map(PmdNo).collect::<Vec<_>>());
+        read(&mut target, 0, &fresh);
+        let survey = clear(&mut target, 0, 26);
+        [10, 20, 40, 1300].iter().for_each(|ms| read(&mut target, *ms, &survey));
+        let edges = clear(&mut target, 1400, 64);
+        [1410, 1420, 2700].iter().for_each(|ms| read(&mut target, *ms, &edges));
+        let rest = clear(&mut target, 3000, 192);
+        assert!(rest.len() > 96 && target.unchecked() == 0, "{} at last", rest.len());
+        assert_eq!(hot_and_unknown(&target, 3000), (64 * 512, 0), "as before the clear");
+        read(&mut target, 3010, &rest);
+        read(&mut target, 4300, &rest);
+        assert_eq!(hot_and_unknown(&target, 4300), (64 * 512, 0), "measured");
+        // Of memory that comes after that nothing is assumed.
+        read(&mut target, 6000, &[PmdNo(192)]);
+        assert_eq!(hot_and_unknown(&target, 6000), (64 * 512, 512));
     }
 
     #[test]

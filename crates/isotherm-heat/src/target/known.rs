@@ -70,8 +70,9 @@ impl Target {
         let mut runs = Vec::new();
         let mut gaps = self.survey.gaps(pmds.start);
         let (mut until, mut assumed) = (PmdNo(0), None);
+        let is_surveyed = self.is_surveyed(now);
         for (pmd, entry) in self.pmds.range(pmds) {
-            if self.unchecked > 0 && pmd >= until {
+            if is_surveyed && pmd >= until {
                 let Between { like, until: end } = gaps.at(pmd);
                 (until, assumed) = (end, like.and_then(|like| self.middle_of(like, now, &mut runs)));
             }
