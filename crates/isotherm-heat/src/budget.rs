@@ -25,16 +25,21 @@ pub struct Bucket {
     pay_back: PayBack,
 }
 
-/// How fast a bucket fills while more was spent on average than allowed, and from when on.
+/// When what was spent beyond the share is paid back.
 #[derive(Clone, Copy, Debug)]
-struct PayBack {
-    from: Ns,
-    rate: f64,
+enum PayBack {
+    AtOnce,
+    /// The first picture comes first. All is paid back between these two times.
+    Between(Ns, Ns),
 }
 
-const AT_ONCE: PayBack = PayBack { from: 0, rate: 0.75 };
-/// The rate where the first picture comes first: from the time on that the credit is worth. All is paid back after four and a third of it.
+/// The rates at which a bucket fills while it pays back.
+const AT_ONCE_RATE: f64 = 0.75;
 const LATER_RATE: f64 = 0.7;
+/// The same where more has to be paid back by a certain time, at least: something is checked in any case.
+const MIN_RATE: f64 = 0.4;
+/// All is paid back when so many times the time has passed that the credit is worth.
+const PAID_BACK_AFTER: f64 = 4.6;
 
 impl Bucket {
     /// A bucket for `percent` of one core that holds `credit_s` seconds' worth, full at `now`. Above 100 percent nothing is
@@ -42,7 +47,7 @@ impl Bucket {
     pub fn new(percent: f64, credit_s: f64, now: Ns) -> Bucket {
         let share = percent / 100.0;
         let credit_ns = share * credit_s * 1e9;
-        Bucket { share, credit_ns, tokens_ns: credit_ns, filled_at: now, over_ns: 0.0, pay_back: AT_ONCE }
+        Bucket { share, credit_ns, tokens_ns: credit_ns, filled_at: now, over_ns: 0.0, pay_back: PayBack::AtOnce }
     }
 
     /// The same, empty at `now`.
@@ -52,13 +57,14 @@ impl Bucket {
 
     /// The same, which fills at its whole rate for as long as its credit is worth, and pays back afterwards.
     fn paying_back_later(self) -> Bucket {
+        let worth_ns = self.credit_ns / self.share;
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "seconds; without a share any time will do"
         )]
-        let from = self.filled_at + (self.credit_ns / self.share).round() as Ns;
-        Bucket { pay_back: PayBack { from, rate: LATER_RATE }, ..self }
+        let after = |times: f64| self.filled_at.saturating_add((worth_ns * times).round() as Ns);
+        Bucket { pay_back: PayBack::Between(after(1.0), after(PAID_BACK_AFTER)), ..self }
     }
 
     /// Whether it limits anything.
@@ -82,7 +88,16 @@ impl Bucket {
 
     /// The part of its share at which it fills: less than 1 while it pays back what was spent beyond that on average.
     fn rate(&self) -> f64 {
-        if self.over_ns > 0.0 && self.filled_at >= self.pay_back.from { self.pay_back.rate } else { 1.0 }
+        match self.pay_back {
+            _ if self.over_ns <= 0.0 => 1.0,
+            PayBack::AtOnce => AT_ONCE_RATE,
+            PayBack::Between(from, _) if self.filled_at < from => 1.0,
+            PayBack::Between(_, until) if self.filled_at < until => {
+                let earned_until_then = (until - self.filled_at) as f64 * self.share;
+                (1.0 - self.over_ns / earned_until_then).clamp(MIN_RATE, LATER_RATE)
+            }
+            PayBack::Between(..) => LATER_RATE,
+        }
     }
 
     /// Notes `ns` as spent.
@@ -143,8 +158,8 @@ impl Shares {
     }
 
     /// The same for a budget from which more is spent than what the classes plan, with a credit for the first picture. What that overspends is
-    /// paid back between once and four and a third times the `credit_s` of [`Shares::new`], with three tenths of the budget. The shares of the
-    /// classes, too, fill at seven tenths of their rate then: what else is spent leaves no room for paying back.
+    /// paid back between once and [`PAID_BACK_AFTER`] times the `credit_s` of [`Shares::new`]: with three tenths of the budget, or with more where
+    /// that does not do. The shares of the classes, too, fill at that rate then: what else is spent leaves no room for paying back.
     #[must_use]
     pub fn paying_back_together(self) -> Shares {
         Shares { all: self.all.paying_back_later(), together: true, ..self }
@@ -233,8 +248,9 @@ mod tests {
         let mut shares = Shares::new(1.0, 10.0, [0.2, 0.3, 0.1], 0).paying_back_together();
         shares.spend(250e6);
         assert_eq!(Class::ALL.map(|class| shares.own_ns(class, S).round()), [2e6, 3e6, 1e6]);
-        // It pays back after 10 s. The 250 ms are earned after 25, and nothing was spent since.
-        assert_eq!([9, 10, 24, 25].map(|second| shares.rate(second * S)), [1.0, LATER_RATE, LATER_RATE, 1.0]);
+        // It pays back after 10 s: 150 of the 360 ms that are earned until second 46. The 250 ms are earned after 25, and nothing was spent since.
+        let at_10 = 1.0 - 150.0 / 360.0;
+        assert_eq!([9, 10, 24, 25].map(|second| shares.rate(second * S)), [1.0, at_10, LATER_RATE, 1.0]);
         let mut shares = Shares::new(1.0, 10.0, [0.2, 0.3, 0.1], 0).paying_back_together();
         shares.spend(250e6);
         assert_eq!(shares.own_ns(Class::First, 16 * S), 7.5e6, "full");
@@ -254,6 +270,23 @@ mod tests {
             let allowed = now as f64 * 0.01;
             assert!(tenth > 120 || spent > allowed + 119e6, "the whole rate and the credit, at {tenth}: {spent}");
             assert!(tenth < 545 || spent <= allowed * 1.01, "at {tenth}: {spent} of {allowed}");
+        }
+        assert!(spent > 0.98 * 900e6, "and all of it is used: {spent}");
+    }
+
+    /// What classes spend of their shares, and what is no check at all, goes on while the whole is overspent.
+    #[test]
+    fn where_more_is_overspent_more_of_the_budget_pays_back_by_the_same_time() {
+        let mut b = Bucket::new(1.0, 12.0, 0).paying_back_later();
+        b.spend(250e6);
+        let mut spent = 250e6;
+        for tenth in 1..=900 {
+            let now = tenth * S / 10;
+            let all = b.available_ns(now).max(0.95 * b.rate() * 1e6);
+            b.spend(all);
+            spent += all;
+            let allowed = now as f64 * 0.01;
+            assert!(tenth < 560 || spent <= allowed * 1.01, "at {tenth}: {spent} of {allowed}");
         }
         assert!(spent > 0.98 * 900e6, "and all of it is used: {spent}");
     }

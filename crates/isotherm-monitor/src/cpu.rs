@@ -8,7 +8,7 @@
 //!   of them starves because of the others. It is a share of what bookkeeping leaves: all that is no check and no scan.
 //! - Background scans and listings are stretched until they take no more than their share. On a busy machine everything
 //!   takes more CPU time, and less is done.
-//! - The first credit is paid back between 12 and 52 s, with three tenths of the budget: checks and scans are planned with the rest. With a
+//! - The first credit is paid back between 12 and 55 s, with three to six tenths of the budget: checks and scans are planned with the rest. With a
 //!   whole one they would take what bookkeeping leaves, and nothing would be paid back. Before that the first picture counts: where
 //!   clears take twice as long as usual, 4 GiB have half of their first checks to come when the credit is used up.
 //! - The cost of opening the source beyond a part of the first credit is paid back with half of the budget. Opening may
