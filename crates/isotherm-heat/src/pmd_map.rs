@@ -1,6 +1,6 @@
 //! A sorted map by huge range, with little memory around its entries.
 //!
-//! Used by `target`, which has an entry of 32 bytes for each 2 MiB, and by `survey` until everything was checked. A B-tree whose
+//! Used by `target`, which has an entry of 32 bytes for each 2 MiB, and by `survey` until it ends. A B-tree whose
 //! keys come in order, as those of a listing do, leaves its nodes half empty, and would take 140 bytes for each. Here the entries of
 //! each GiB lie in one sorted list, beside a bit for each huge range. Listings append to it; an entry in the middle moves at most 511
 //! others.

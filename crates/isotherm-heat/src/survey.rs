@@ -37,8 +37,8 @@ const LIKE_OCTAVES: f64 = 2.5;
 const LARGE: usize = 2048;
 /// Until the first check of a huge range of the survey, or at an edge, shows whether it is idle.
 const SETTLES: Ns = 1_300_000_000;
-/// Until a first check has shown all that it can, on a machine that is busy, too: what is assumed to be idle is read after 1,280 ms.
-const SHOWN: Ns = 2_500_000_000;
+/// In this time a first check shows all that it can, on a busy machine, too: what is assumed to be idle is read after 1,280 ms.
+const SHOWS_ALL: Ns = 2_500_000_000;
 /// The others wait no longer than this after the first of the survey.
 const LONGEST_WAIT: Ns = 5_000_000_000;
 
@@ -136,8 +136,10 @@ pub(crate) struct Survey {
     clustering: Clustering,
     /// `None` before the survey of a large target begins.
     waits: Option<Waits>,
-    /// When the last first check began, of the survey or not.
-    last_begun: Option<Ns>,
+    /// When the last first check began of memory of which something was assumed.
+    last_assumed: Option<Ns>,
+    /// Until when what is assumed holds although everything was checked. New memory does not move it: where it comes all the time, the survey would never end.
+    open_until: Option<Ns>,
 }
 
 /// Until when first checks wait that are neither of the first part of the survey nor at an edge.
@@ -162,7 +164,13 @@ pub(crate) struct Sooner {
 impl Survey {
     /// Nothing is known yet.
     pub fn new() -> Survey {
-        Survey { known: PmdMap::new(), clustering: Clustering::new(), waits: None, last_begun: None }
+        Survey {
+            known: PmdMap::new(),
+            clustering: Clustering::new(),
+            waits: None,
+            last_assumed: None,
+            open_until: None,
+        }
     }
 
     /// Adds a huge range of the survey: one of its first part whose check is to come, or one whose check has begun.
@@ -194,18 +202,25 @@ impl Survey {
         })
     }
 
-    /// Notes that the first check of `pmd` has begun.
-    pub fn begun(&mut self, now: Ns, pmd: PmdNo) {
-        self.expect(pmd);
-        self.last_begun = Some(now);
-    }
-
-    /// Notes that the first check of `pmd` has begun, or is about to. Where something is assumed of it, that goes on until the
-    /// check has shown what is true: otherwise a clear would take the estimate from it, and from all up to the next checked ones.
+    /// Notes that a check of `pmd` is about to begin. Where something is assumed of it, that goes on until the check has shown what is true:
+    /// otherwise a clear would take the estimate from it, and from all up to the next checked ones.
     pub fn expect(&mut self, pmd: PmdNo) {
-        if self.between(pmd).like.is_none() && self.known.get(pmd).is_none() {
+        if !self.assumes(pmd) && self.known.get(pmd).is_none() {
             self.known.insert(pmd, Sketch::Pending);
         }
+    }
+
+    /// Notes that the first check of `pmd` has begun.
+    pub fn note_first_begun(&mut self, now: Ns, pmd: PmdNo) {
+        if self.assumes(pmd) {
+            self.last_assumed = Some(now);
+        }
+        self.expect(pmd);
+    }
+
+    /// Whether anything is assumed of `pmd`. O(log n).
+    fn assumes(&self, pmd: PmdNo) -> bool {
+        self.between(pmd).like.is_some()
     }
 
     /// Notes that a huge range of this rank is about to be cleared, one of so many unchecked ones.
@@ -222,7 +237,7 @@ impl Survey {
         }
     }
 
-    /// Whether the target is a large one, of which not everything was checked yet.
+    /// Whether the target is a large one, whose survey has not ended.
     pub fn is_large(&self) -> bool {
         self.waits.is_some()
     }
@@ -247,23 +262,27 @@ impl Survey {
         self.between(pmd).like.is_some_and(|like| self.known.get(like) == Some(&Sketch::Idle))
     }
 
-    /// Whether a first check may have more to show at `now`.
-    pub fn is_shown_more(&self, now: Ns) -> bool {
-        self.last_begun.is_some_and(|begun| now.saturating_sub(begun) < SHOWN)
+    /// Whether what is assumed holds at `now` although everything was checked: the last checks may not have shown what is true.
+    pub fn is_held_open(&self, now: Ns) -> bool {
+        self.open_until.is_some_and(|until| now < until)
     }
 
-    /// Everything was checked: nothing has to be assumed once the last check has shown what is true.
-    pub fn end_if_shown(&mut self, now: Ns) {
-        if self.last_begun.is_some() && !self.is_shown_more(now) {
+    /// Takes in that everything was checked. Ends it, unless what is assumed has to hold for a while.
+    pub fn close(&mut self, now: Ns) {
+        if self.known.is_empty() && self.waits.is_none() {
+            return;
+        }
+        let last_assumed = self.last_assumed;
+        let until = *self.open_until.get_or_insert_with(|| last_assumed.map_or(0, |at| at + SHOWS_ALL));
+        if now >= until {
             self.end();
         }
     }
 
-    /// Nothing has to be assumed.
-    pub fn end(&mut self) {
+    fn end(&mut self) {
         self.known.clear();
         self.clustering.clear();
-        (self.waits, self.last_begun) = (None, None);
+        (self.waits, self.last_assumed, self.open_until) = (None, None, None);
     }
 
     /// Forgets a huge range.
@@ -498,10 +517,39 @@ mod tests {
         let waits = |survey: &Survey, ms| [Rank::Finer, Rank::Mixed, Rank::Rest].map(|r| survey.defers(ms * MS, r));
         assert_eq!(waits(&survey, 1300), [false, false, true], "what it shows at edges has the budget first");
         assert_eq!(waits(&survey, 2600), [false; 3]);
-        survey.end();
+        survey.close(2600 * MS);
         let later = 60_000;
         survey.begin(later * MS, Rank::Survey, LARGE + 1);
         assert_eq!((waits(&survey, later), waits(&survey, later + 1300)), ([true; 3], [false; 3]));
+    }
+
+    #[test]
+    fn what_is_assumed_holds_for_a_while_after_the_last_first_check_and_not_for_ever() {
+        const S: Ns = 1_000_000_000;
+        let idle = || {
+            let mut survey = Survey::new();
+            for pmd in [10, 20] {
+                survey.note(PmdNo(pmd), Sketch::Idle);
+            }
+            survey
+        };
+        let mut survey = idle();
+        survey.note_first_begun(S, PmdNo(15));
+        survey.close(S);
+        let is_held_open =
+            |survey: &Survey, at: &[Ns]| at.iter().map(|at| survey.is_held_open(*at)).collect::<Vec<_>>();
+        assert_eq!(is_held_open(&survey, &[S, S + SHOWS_ALL - 1, S + SHOWS_ALL]), [true, true, false]);
+        // Memory that comes meanwhile neither ends it nor makes it longer.
+        survey.note_first_begun(2 * S, PmdNo(16));
+        survey.close(2 * S);
+        assert_eq!(is_held_open(&survey, &[2 * S, S + SHOWS_ALL]), [true, false]);
+        survey.close(S + SHOWS_ALL);
+        assert!(survey.known.is_empty() && survey.open_until.is_none());
+        // Nothing was assumed of what was checked last: it ends at once.
+        let mut survey = idle();
+        survey.note_first_begun(S, PmdNo(30));
+        survey.close(S);
+        assert!(survey.known.is_empty() && !survey.is_held_open(S));
     }
 
     #[test]

@@ -270,7 +270,7 @@ impl Target {
     pub fn read(&mut self, now: Ns, pmd: PmdNo, bits: PmdBits) {
         let Some(entry) = self.pmds.get_mut(pmd) else {
             let in_survey = self.surveyed.binary_search_by_key(&pmd, |(pmd, _)| *pmd);
-            return self.insert(pmd, bits, in_survey.map_or(Rank::Rest, |index| self.surveyed[index].1));
+            return self.insert(now, pmd, bits, in_survey.map_or(Rank::Rest, |index| self.surveyed[index].1));
         };
         let had_cleared = entry.heat.has_cleared();
         let Some(found) = entry.heat.read(now, bits) else {
@@ -280,7 +280,7 @@ impl Target {
             if let Some(behind) = behind {
                 self.behind.insert(pmd, behind);
             }
-            return self.insert(pmd, bits, Rank::Changed);
+            return self.insert(now, pmd, bits, Rank::Changed);
         };
         let has_cooled = entry.turns_out_cooled();
         self.account(pmd, found);
@@ -288,26 +288,28 @@ impl Target {
             self.check_around_cooled(now, pmd);
         }
         self.plan_after_read(now, pmd, found);
-        if self.unchecked == 0 {
-            self.survey.end_if_shown(now);
-        }
         // One without cleared pages has shown all that it can.
-        if self.is_surveyed(now) && had_cleared {
+        if self.is_survey_open(now) && had_cleared {
             self.note_first_check(now, pmd);
         }
+        self.close_survey(now);
     }
 
-    /// Whether first checks are to come, or have more to show.
-    fn is_surveyed(&self, now: Ns) -> bool {
-        self.unchecked > 0 || self.survey.is_shown_more(now)
+    /// Whether first checks are to come, or the last ones may have more to show.
+    fn is_survey_open(&self, now: Ns) -> bool {
+        self.unchecked > 0 || self.survey.is_held_open(now)
     }
 
-    fn insert(&mut self, pmd: PmdNo, bits: PmdBits, rank: Rank) {
-        let Some(heat) = PmdHeat::new(bits) else { return };
+    /// Ends the survey, if everything was checked.
+    fn close_survey(&mut self, now: Ns) {
         if self.unchecked == 0 {
-            // Where new memory comes all the time it would not end.
-            self.survey.end();
+            self.survey.close(now);
         }
+    }
+
+    fn insert(&mut self, now: Ns, pmd: PmdNo, bits: PmdBits, rank: Rank) {
+        let Some(heat) = PmdHeat::new(bits) else { return };
+        self.close_survey(now);
         self.unchecked += 1;
         if rank == Rank::Survey {
             self.survey.add_point(pmd);
@@ -393,7 +395,7 @@ impl Target {
         let scan_period = self.scan_period_ns;
         let is_hurried = self.is_hurried();
         // What a first check was expected to cost is a guess, and most of it comes at once or never.
-        let horizon = if self.unchecked == 0 || self.survey.knows(pmd) { HORIZON } else { MIN_IDLE };
+        let horizon = if !self.is_survey_open(now) || self.survey.knows(pmd) { HORIZON } else { MIN_IDLE };
         let Some(entry) = self.pmds.get_mut(pmd) else { return };
         let t = &mut entry.timing;
         let waits = t.rank().is_some() || t.is(Flags::QUEUED | Flags::UNCLEARABLE | Flags::STUCK);
@@ -509,10 +511,13 @@ impl Target {
             if t.is(Flags::SURVEYED) {
                 self.survey.add_point(pmd);
             }
-            self.survey.begun(now, pmd);
+            self.survey.note_first_begun(now, pmd);
         } else if self.unchecked > 0 {
             self.survey.expect(pmd);
         }
+        self.close_survey(now);
+        let Some(entry) = self.pmds.get_mut(pmd) else { return 0 };
+        let t = &mut entry.timing;
         self.reserved -= u64::from(t.reserved());
         self.reserved += u64::from(t.set_reserved(expected.min(learned)));
         let assumed_idle = assumed_idle && !t.is(Flags::SURVEYED);
@@ -528,12 +533,13 @@ impl Target {
     }
 
     /// Notes that `pmd` cannot be cleared by any means here. It is not tried again, and counts as unclearable.
-    pub fn refused(&mut self, pmd: PmdNo) {
+    pub fn refused(&mut self, now: Ns, pmd: PmdNo) {
         if let Some(entry) = self.pmds.get_mut(pmd) {
             entry.timing.flags.insert(Flags::UNCLEARABLE);
             self.unchecked -= usize::from(entry.timing.first_checked());
             self.survey.drop_point(pmd);
         }
+        self.close_survey(now);
     }
 
     /// Whether `pmd` has cleared pages, so that a read can show something.
@@ -779,7 +785,7 @@ mod tests {
         let next = target.pmds.get(rest[0]).map(|entry: &Entry| entry.timing.next_read());
         assert!(next >= Some(15_000 * MS), "and ten seconds after its clear, not {next:?}");
         let (last, others) = (rest[rest.len() - 1], pmds.iter().filter(|pmd| !rest[rest.len() - 200..].contains(pmd)));
-        others.for_each(|pmd| target.refused(*pmd));
+        others.for_each(|pmd| target.refused(9000 * MS, *pmd));
         assert!((1..=HURRIED_FROM).contains(&target.unchecked()), "{}", target.unchecked());
         assert_eq!(reads_of(&mut target, 9000 * MS, last), [10, 20, 40, 80, 160, 300, 600, 1200]);
     }
@@ -869,7 +875,7 @@ mod tests {
         let read = |target: &mut Target, now| target.read(now, PmdNo(1), PmdBits::Huge { young: true });
         read(&mut target, 0);
         assert_eq!(target.due_clears(0, ALL), [PmdNo(1)]);
-        target.refused(PmdNo(1));
+        target.refused(0, PmdNo(1));
         target.process_cleared(S, PmdNo(1), Mask::ALL);
         assert_eq!(
             target.due_reads(60 * S),
@@ -900,7 +906,7 @@ mod tests {
         };
         let before = estimated(&target);
         assert!(before.len() >= 8, "those between idle ones: {before:?}");
-        target.refused(before[0]);
+        target.refused(2 * S, before[0]);
         assert_eq!(estimated(&target), before[1..]);
     }
 
@@ -933,7 +939,7 @@ mod tests {
             });
             pages
         };
-        let fresh = target.refit(&(0..192).map(PmdNo).collect::<Vec<_>>());
+        let fresh = target.refit(&(0..96).chain(97..193).map(PmdNo).collect::<Vec<_>>());
         read(&mut target, 0, &fresh);
         let survey = clear(&mut target, 0, 26);
         [10, 20, 40, 1300].iter().for_each(|ms| read(&mut target, *ms, &survey));
@@ -941,13 +947,14 @@ mod tests {
         [1410, 1420, 2700].iter().for_each(|ms| read(&mut target, *ms, &edges));
         let rest = clear(&mut target, 3000, 192);
         assert!(rest.len() > 96 && target.unchecked() == 0, "{} at last", rest.len());
-        assert_eq!(hot_and_unknown(&target, 3000), (64 * 512, 0), "as before the clear");
+        assert_eq!(hot_and_unknown(&target, 3000), (63 * 512, 0), "as before the clear");
         read(&mut target, 3010, &rest);
         read(&mut target, 4300, &rest);
-        assert_eq!(hot_and_unknown(&target, 4300), (64 * 512, 0), "measured");
-        // Of memory that comes after that nothing is assumed.
-        read(&mut target, 6000, &[PmdNo(192)]);
-        assert_eq!(hot_and_unknown(&target, 6000), (64 * 512, 512));
+        assert_eq!(hot_and_unknown(&target, 4300), (63 * 512, 0), "measured");
+        // Of memory that comes after that nothing is assumed, although all around it is hot.
+        read(&mut target, 6000, &rest);
+        read(&mut target, 6000, &[PmdNo(96)]);
+        assert_eq!(hot_and_unknown(&target, 6000), (63 * 512, 512));
     }
 
     #[test]

@@ -95,9 +95,12 @@ impl CpuBudget {
     /// A budget of `max_cpu_pct` percent of a core. All that the thread has used since `from` is charged to it; `cpu`
     /// is what it has used by `now`.
     pub fn new(max_cpu_pct: f64, (from, cpu): (Ns, Ns), now: Ns) -> CpuBudget {
-        let mut shares = Shares::new(max_cpu_pct, CREDIT_S, SHARES, now).paying_back_together();
+        let shares = Shares::new(max_cpu_pct, CREDIT_S, SHARES, now);
         let opening = cpu.saturating_sub(from) as f64;
         let at_once = opening.min(shares.share() * OPENING_CREDIT_S * 1e9);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; a cast saturates")]
+        let opening_takes = ((opening - at_once) / (shares.share() * OPENING_PAY_BACK)) as Ns;
+        let mut shares = shares.paying_back_together(opening_takes);
         shares.spend(at_once);
         CpuBudget {
             shares,

@@ -428,7 +428,7 @@ fn memory_that_cannot_be_cleared_is_known_from_samples() {
     let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: S }, 1);
     for pmd in [1000, 1001] {
         target.read(0, PmdNo(pmd), PmdBits::Huge { young: true });
-        target.refused(PmdNo(pmd));
+        target.refused(0, PmdNo(pmd));
     }
     let mut t = ReportedTarget::new(0, Silence::Cold);
     listen(&mut t, &[(pmd_pages(1000..1001), 1_000.0)], 20_011, 0..20, &mut Rng::new(5));

@@ -89,7 +89,11 @@ impl Target {
             return;
         }
         let Some(sketch) = entry.heat.sketch(now) else { return };
-        for Sooner { between: (after, before), rank } in self.survey.note(pmd, sketch).into_iter().flatten() {
+        let sooner = self.survey.note(pmd, sketch);
+        if self.unchecked == 0 {
+            return;
+        }
+        for Sooner { between: (after, before), rank } in sooner.into_iter().flatten() {
             let stretch = self.pmds.range(after.next()..before).filter(|(_, e)| !e.timing.is(Flags::CHECKED));
             let stretch: Vec<PmdNo> = stretch.map(|(pmd, _)| pmd).collect();
             cut(&stretch).for_each(|pmd| self.check_first(pmd, rank));

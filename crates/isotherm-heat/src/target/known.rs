@@ -1,7 +1,7 @@
 //! What is known of the huge ranges of a target at one moment: measured, estimated from memory around it, or known of small pages
 //! before a huge page replaced them.
 //!
-//! Memory is estimated in two cases: a huge range that waits for its first check, from the checked ranges on both sides; and the few
+//! Memory is estimated in two cases: a huge range whose first check has not shown it yet, from the checked ranges on both sides; and the few
 //! pages that came to a huge range after its check, as when an allocator gives pages back and gets others in their place. These
 //! wait for the range's next check, up to four minutes: a check for each of them would cost the target several times its
 //! slow-down budget, and clearing them alone would split the large folios that they may be parts of.
@@ -70,9 +70,9 @@ impl Target {
         let mut runs = Vec::new();
         let mut gaps = self.survey.gaps(pmds.start);
         let (mut until, mut assumed) = (PmdNo(0), None);
-        let is_surveyed = self.is_surveyed(now);
+        let is_survey_open = self.is_survey_open(now);
         for (pmd, entry) in self.pmds.range(pmds) {
-            if is_surveyed && pmd >= until {
+            if is_survey_open && pmd >= until {
                 let Between { like, until: end } = gaps.at(pmd);
                 (until, assumed) = (end, like.and_then(|like| self.middle_of(like, now, &mut runs)));
             }

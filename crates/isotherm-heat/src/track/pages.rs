@@ -98,7 +98,7 @@ impl PageTracker {
             cleared += 1;
             match outcome {
                 Cleared::Except(stuck) => target.cleared(at, pmd, stuck),
-                Cleared::Refused => target.refused(pmd),
+                Cleared::Refused => target.refused(at, pmd),
             }
         });
         turn.spent.pmds_cleared += cleared as u64;
