@@ -17,6 +17,9 @@ use std::path::Path;
 const BATCH_ROWS: usize = 1 << 14;
 /// Row groups of a table of one file: each takes 7 KB once it is opened.
 const MAX_GROUPS: usize = 4096;
+/// The files of so many segments of a table are open at once. Of more, as at the end of a recording, each is opened twice: a process may not have
+/// them all open.
+const MAX_OPEN: usize = 64;
 
 /// How segments are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,29 +38,51 @@ pub(crate) fn join(plan: &Plan<'_>, storage: &dyn Storage, segments: &[u64], eff
             let path = plan.dir.join(FileName::of(table, *segment).to_string());
             open_parquet(&path).map_err(io::Error::other)
         };
-        // One open file at a time: at the end there may be more of them than a process may have open.
         let files = || segments.iter().map(open);
-        let (rows, groups) = size(files())?;
-        if rows <= effort.max_encoded_rows || groups > MAX_GROUPS && effort.merges_groups {
-            encode(writer, files())
-        } else if groups <= MAX_GROUPS {
-            copy(writer, files())
-        } else {
-            Err(io::Error::other(format!("{} would have {groups} row groups", table.name())))
+        if segments.len() > MAX_OPEN {
+            let size = Size::of(files().map(|opened| opened.map(|(_, metadata)| metadata)))?;
+            return join_table(table, writer, size, files(), effort);
         }
+        let opened = files().collect::<io::Result<Vec<Opened>>>()?;
+        let size = Size::of(opened.iter().map(|(_, metadata)| Ok(metadata.clone())))?;
+        join_table(table, writer, size, opened.into_iter().map(Ok), effort)
     })
 }
 
 type Opened = (File, ArrowReaderMetadata);
 
-/// Rows and row groups.
-fn size(mut files: impl Iterator<Item = io::Result<Opened>>) -> io::Result<(u64, usize)> {
-    files.try_fold((0_u64, 0_usize), |(rows, groups), opened| {
-        let (_, metadata) = opened?;
-        let metadata = metadata.metadata();
-        let more = u64::try_from(metadata.file_metadata().num_rows()).unwrap_or(0);
-        Ok((rows.saturating_add(more), groups + metadata.num_row_groups()))
-    })
+/// Of a table over some files.
+#[derive(Clone, Copy, Debug, Default)]
+struct Size {
+    rows: u64,
+    groups: usize,
+}
+
+impl Size {
+    fn of(mut files: impl Iterator<Item = io::Result<ArrowReaderMetadata>>) -> io::Result<Size> {
+        files.try_fold(Size::default(), |sum, metadata| {
+            let metadata = metadata?;
+            let metadata = metadata.metadata();
+            let rows = u64::try_from(metadata.file_metadata().num_rows()).unwrap_or(0);
+            Ok(Size { rows: sum.rows.saturating_add(rows), groups: sum.groups + metadata.num_row_groups() })
+        })
+    }
+}
+
+fn join_table(
+    table: Table,
+    writer: TableWriter,
+    Size { rows, groups }: Size,
+    files: impl Iterator<Item = io::Result<Opened>>,
+    effort: Effort,
+) -> io::Result<TableWriter> {
+    if rows <= effort.max_encoded_rows || groups > MAX_GROUPS && effort.merges_groups {
+        encode(writer, files)
+    } else if groups <= MAX_GROUPS {
+        copy(writer, files)
+    } else {
+        Err(io::Error::other(format!("{} would have {groups} row groups", table.name())))
+    }
 }
 
 fn encode(mut writer: TableWriter, files: impl Iterator<Item = io::Result<Opened>>) -> io::Result<TableWriter> {
