@@ -171,7 +171,7 @@ impl Shares {
     /// The same for a budget from which more is spent than what the classes plan, with a credit for the first picture. What that overspends is
     /// paid back between once and [`PAID_BACK_AFTER`] times the `credit_s` of [`Shares::new`]: with three tenths of the budget, or with more where
     /// that does not do. Where something else is charged until then beside what is spent, it has so much longer. The shares of the classes, too,
-    /// fill at that rate then: what else is spent leaves no room for paying back.
+    /// fill at that rate then, that of first checks at seven tenths at least: what else is spent leaves no room for paying back.
     #[must_use]
     pub fn paying_back_together(self, longer: Ns) -> Shares {
         Shares { all: self.all.paying_back_later(longer), together: true, ..self }
@@ -203,9 +203,14 @@ impl Shares {
         self.all.available_ns(now) * 2.0 >= self.all.capacity_ns()
     }
 
-    /// What is left of the share of a class at `now`.
+    /// What is left of the share of a class at `now`. First checks give no more than three tenths of theirs to paying back, as new memory is unmeasured
+    /// until then.
     pub fn own_ns(&mut self, class: Class, now: Ns) -> f64 {
-        let rate = if self.together { self.rate(now) } else { 1.0 };
+        let rate = match (self.together, class) {
+            (true, Class::First) => self.rate(now).max(LATER_RATE),
+            (true, _) => self.rate(now),
+            (false, _) => 1.0,
+        };
         self.own[class as usize].filled(now, rate)
     }
 
