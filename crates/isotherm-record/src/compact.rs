@@ -17,9 +17,9 @@ use std::path::Path;
 const BATCH_ROWS: usize = 1 << 14;
 /// Row groups of a table of one file: each takes 7 KB once it is opened.
 const MAX_GROUPS: usize = 4096;
-/// The files of so many segments of a table are open at once. Of more, as at the end of a recording, each is opened twice: a process may not have
-/// them all open.
-const MAX_OPEN: usize = 64;
+/// The files of at most so many segments of a table are open at once: a part of the descriptors that targets leave free. Where there are more, as at
+/// the end of a recording, or too few descriptors, each is opened twice.
+const MAX_OPEN: usize = 32;
 
 /// How segments are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,19 +39,19 @@ pub(crate) fn join(plan: &Plan<'_>, storage: &dyn Storage, segments: &[u64], eff
             open_parquet(&path).map_err(io::Error::other)
         };
         let files = || segments.iter().map(open);
-        if segments.len() > MAX_OPEN {
-            let size = Size::of(files().map(|opened| opened.map(|(_, metadata)| metadata)))?;
-            return join_table(table, writer, size, files(), effort);
+        let all = if segments.len() <= MAX_OPEN { files().collect::<io::Result<Vec<Opened>>>().ok() } else { None };
+        if let Some(opened) = all {
+            let size = Size::of(opened.iter().map(|(_, metadata)| Ok(metadata.clone())))?;
+            return join_table(table, writer, size, opened.into_iter().map(Ok), effort);
         }
-        let opened = files().collect::<io::Result<Vec<Opened>>>()?;
-        let size = Size::of(opened.iter().map(|(_, metadata)| Ok(metadata.clone())))?;
-        join_table(table, writer, size, opened.into_iter().map(Ok), effort)
+        let size = Size::of(files().map(|opened| opened.map(|(_, metadata)| metadata)))?;
+        join_table(table, writer, size, files(), effort)
     })
 }
 
 type Opened = (File, ArrowReaderMetadata);
 
-/// Of a table over some files.
+/// How large a table is over some files.
 #[derive(Clone, Copy, Debug, Default)]
 struct Size {
     rows: u64,
