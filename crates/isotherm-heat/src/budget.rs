@@ -29,7 +29,7 @@ pub struct Bucket {
 #[derive(Clone, Copy, Debug)]
 enum PayBack {
     AtOnce,
-    /// The first picture comes first. From `from` on it is paid back at a rate at which all should be by `until`.
+    /// The first picture comes first. Paying back begins at `from`, and should be done by `until`. What is left then is paid back at [`LATER_RATE`].
     Later {
         from: Ns,
         until: Ns,
@@ -61,7 +61,8 @@ impl Bucket {
         Bucket { tokens_ns: 0.0, ..Bucket::new(percent, credit_s, now) }
     }
 
-    /// The same, which fills at its whole rate for as long as its credit is worth, and pays back afterwards, within [`PAID_BACK_AFTER`] and `longer`.
+    /// The same, which fills at its whole rate for as long as its credit is worth, and pays back afterwards. All should be paid back
+    /// [`PAID_BACK_AFTER`] times that after the start, or `longer` after that.
     fn paying_back_later(self, longer: Ns) -> Bucket {
         #[expect(
             clippy::cast_possible_truncation,
@@ -91,7 +92,7 @@ impl Bucket {
         self.over_ns -= passed;
         self.tokens_ns = (self.tokens_ns + passed * rate).min(self.credit_ns);
         if matches!(self.pay_back, PayBack::Later { .. }) && was_over && self.over_ns <= 0.0 {
-            // All is paid back. What it filled less by meanwhile is not owed once more, but for a little: snapshots come in lumps.
+            // The average is within the share again. What it filled less by meanwhile is forgiven, but for a little: snapshots come in lumps.
             self.tokens_ns = self.tokens_ns.max(-self.credit_ns * STILL_OWED);
         }
         if self.is_limited() { self.tokens_ns } else { f64::INFINITY }
@@ -170,8 +171,8 @@ impl Shares {
 
     /// The same for a budget from which more is spent than what the classes plan, with a credit for the first picture. What that overspends is
     /// paid back between once and [`PAID_BACK_AFTER`] times the `credit_s` of [`Shares::new`]: with three tenths of the budget, or with more where
-    /// that does not do. Where something else is charged until then beside what is spent, it has so much longer. The shares of the classes, too,
-    /// fill at that rate then, that of first checks at seven tenths at least: what else is spent leaves no room for paying back.
+    /// that does not do. A cost that is charged bit by bit meanwhile makes that `longer`. The shares of the classes fill at that rate, too. That of
+    /// first checks fills at seven tenths at least. What else is spent leaves no room for paying back.
     #[must_use]
     pub fn paying_back_together(self, longer: Ns) -> Shares {
         Shares { all: self.all.paying_back_later(longer), together: true, ..self }
@@ -203,8 +204,8 @@ impl Shares {
         self.all.available_ns(now) * 2.0 >= self.all.capacity_ns()
     }
 
-    /// What is left of the share of a class at `now`. First checks give no more than three tenths of theirs to paying back, as new memory is unmeasured
-    /// until then.
+    /// What is left of the share of a class at `now`. First checks give three tenths of theirs to paying back at most: new memory is unmeasured until
+    /// its check. (All checks of sampled targets are first checks.)
     pub fn own_ns(&mut self, class: Class, now: Ns) -> f64 {
         let rate = match (self.together, class) {
             (true, Class::First) => self.rate(now).max(LATER_RATE),
@@ -276,6 +277,30 @@ mod tests {
     }
 
     #[test]
+    fn first_checks_have_seven_tenths_of_their_share_however_much_has_to_be_paid_back() {
+        let mut shares = Shares::new(1.0, 10.0, [0.2, 0.3, 0.1], 0).paying_back_together(0);
+        shares.spend(450e6);
+        for (class, full) in Class::ALL.into_iter().zip([5e6, 7.5e6, 2.5e6]) {
+            assert_eq!(shares.own_ns(class, 10 * S).round(), full);
+            shares.plan(class, full);
+        }
+        // 350 of the 360 ms that are earned until second 46 have to be paid back.
+        assert_eq!(Class::ALL.map(|class| shares.own_ns(class, 11 * S).round()), [0.8e6, 2.1e6, 0.4e6]);
+    }
+
+    #[test]
+    fn with_more_time_less_of_the_budget_pays_back() {
+        let rate_at_10s = |longer| {
+            let mut shares = Shares::new(1.0, 10.0, [0.2, 0.3, 0.1], 0).paying_back_together(longer);
+            shares.spend(400e6);
+            shares.rate(10 * S)
+        };
+        // 300 of 600 ms; and of 360.
+        assert!((rate_at_10s(24 * S) - 0.5).abs() < 1e-9);
+        assert_eq!(rate_at_10s(0), MIN_RATE);
+    }
+
+    #[test]
     fn a_credit_that_is_paid_back_later_is_paid_back_within_four_and_a_half_times_its_length() {
         let mut b = Bucket::new(1.0, 12.0, 0).paying_back_later(0);
         let mut spent = 0.0;
@@ -299,11 +324,13 @@ mod tests {
         let mut spent = 250e6;
         for tenth in 1..=900 {
             let now = tenth * S / 10;
-            let all = b.available_ns(now).max(0.95 * b.rate() * 1e6);
+            let left = b.available_ns(now);
+            let all = left.max(0.95 * b.rate() * 1e6);
             b.spend(all);
             spent += all;
             let allowed = now as f64 * 0.01;
             assert!(tenth < 560 || spent <= allowed * 1.01, "at {tenth}: {spent} of {allowed}");
+            assert!(tenth != 560 || left < -10e6, "a part of it is owed: {left}");
         }
         assert!(spent > 0.98 * 900e6, "and all of it is used: {spent}");
         assert!(b.available_ns(90 * S) > -10e6, "hardly anything is owed: {}", b.available_ns(90 * S));

@@ -138,7 +138,8 @@ pub(crate) struct Survey {
     waits: Option<Waits>,
     /// When the last first check began of memory of which something was assumed.
     last_assumed: Option<Ns>,
-    /// Until when what is assumed holds although everything was checked. New memory does not move it: where it comes all the time, the survey would never end.
+    /// Everything was checked, and what is assumed holds until then. A little new memory does not move it: where it came all the time, the survey
+    /// would never end.
     open_until: Option<Ns>,
 }
 
@@ -214,8 +215,9 @@ impl Survey {
     pub fn note_first_begun(&mut self, now: Ns, pmd: PmdNo) {
         if self.assumes(pmd) {
             self.last_assumed = Some(now);
+        } else {
+            self.expect(pmd);
         }
-        self.expect(pmd);
     }
 
     /// Whether anything is assumed of `pmd`. O(log n).
@@ -264,18 +266,26 @@ impl Survey {
 
     /// Whether what is assumed holds at `now` although everything was checked: the last checks may not have shown what is true.
     pub fn is_held_open(&self, now: Ns) -> bool {
-        self.open_until.is_some_and(|until| now < until)
+        let until = self.open_until.or(self.last_assumed.map(|at| at + SHOWS_ALL));
+        until.is_some_and(|until| now < until)
     }
 
     /// Takes in that everything was checked. Ends it, unless what is assumed has to hold for a while.
     pub fn close(&mut self, now: Ns) {
-        if self.known.is_empty() && self.waits.is_none() {
+        if self.known.is_empty() && self.waits.is_none() && self.open_until.is_none() {
             return;
         }
         let last_assumed = self.last_assumed;
         let until = *self.open_until.get_or_insert_with(|| last_assumed.map_or(0, |at| at + SHOWS_ALL));
         if now >= until {
             self.end();
+        }
+    }
+
+    /// Much memory has come. If everything was checked before, that has a survey of its own, beside what is known of the rest.
+    pub fn begin_anew(&mut self) {
+        if self.open_until.is_some() {
+            (self.waits, self.last_assumed, self.open_until) = (None, None, None);
         }
     }
 
@@ -545,6 +555,21 @@ mod tests {
         assert_eq!(is_held_open(&survey, &[2 * S, S + SHOWS_ALL]), [true, false]);
         survey.close(S + SHOWS_ALL);
         assert!(survey.known.is_empty() && survey.open_until.is_none());
+        // Much memory comes meanwhile: its last checks, too, have time to show what is true.
+        let mut survey = idle();
+        survey.begin(0, Rank::Survey, LARGE + 1);
+        survey.note_first_begun(S, PmdNo(15));
+        survey.close(S);
+        survey.begin_anew();
+        survey.begin(2 * S, Rank::Survey, LARGE + 1);
+        assert!(survey.defers(2 * S, Rank::Rest), "as at the start");
+        survey.note_first_begun(7 * S, PmdNo(16));
+        survey.close(7 * S);
+        assert_eq!(is_held_open(&survey, &[7 * S, 7 * S + SHOWS_ALL]), [true, false]);
+        // The last ones that wait are given back, and not checked.
+        let mut survey = idle();
+        survey.note_first_begun(S, PmdNo(15));
+        assert_eq!(is_held_open(&survey, &[S, S + SHOWS_ALL]), [true, false]);
         // Nothing was assumed of what was checked last: it ends at once.
         let mut survey = idle();
         survey.note_first_begun(S, PmdNo(30));

@@ -219,6 +219,9 @@ impl Target {
         let (pmds, waiting) = (&self.pmds, self.unchecked);
         self.first.drop_stale(waiting, |rank, pmd| pmds.get(pmd).is_some_and(|e| e.timing.rank() == Some(rank)));
         self.first.begin_listing();
+        if fresh.len() > HURRIED_FROM {
+            self.survey.begin_anew();
+        }
         let mut rng = Rng::new(self.seed ^ fresh.first().map_or(0, |pmd| pmd.0));
         self.surveyed = choose(&fresh, |below| rng.below(below));
         fresh
@@ -515,9 +518,6 @@ impl Target {
         } else if self.unchecked > 0 {
             self.survey.expect(pmd);
         }
-        self.close_survey(now);
-        let Some(entry) = self.pmds.get_mut(pmd) else { return 0 };
-        let t = &mut entry.timing;
         self.reserved -= u64::from(t.reserved());
         self.reserved += u64::from(t.set_reserved(expected.min(learned)));
         let assumed_idle = assumed_idle && !t.is(Flags::SURVEYED);
@@ -529,6 +529,7 @@ impl Target {
         });
         let distance = FIRST_READ << t.step();
         self.reads.push(t.plan_read(late_read(now + distance, distance)), pmd);
+        self.close_survey(now);
         learned
     }
 
@@ -951,7 +952,11 @@ mod tests {
         read(&mut target, 3010, &rest);
         read(&mut target, 4300, &rest);
         assert_eq!(hot_and_unknown(&target, 4300), (63 * 512, 0), "measured");
-        // Of memory that comes after that nothing is assumed, although all around it is hot.
+        // A range that comes meanwhile does not end it.
+        read(&mut target, 4400, &[PmdNo(96)]);
+        assert_eq!(hot_and_unknown(&target, 4400), (64 * 512, 0));
+        target.gone(PmdNo(96));
+        // Of one that comes after that nothing is assumed, although all around it is hot.
         read(&mut target, 6000, &rest);
         read(&mut target, 6000, &[PmdNo(96)]);
         assert_eq!(hot_and_unknown(&target, 6000), (63 * 512, 512));

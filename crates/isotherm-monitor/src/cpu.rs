@@ -8,8 +8,9 @@
 //!   of them starves because of the others. It is a share of what bookkeeping leaves: all that is no check and no scan.
 //! - Background scans and listings are stretched until they take no more than their share. On a busy machine everything
 //!   takes more CPU time, and less is done.
-//! - The first credit is paid back between 12 and 55 s, with three to six tenths of the budget: checks and scans are planned with the rest. With a
-//!   whole one they would take what bookkeeping leaves, and nothing would be paid back. Before that the first picture counts: where
+//! - The first credit is paid back between 12 and 55 s, with three to six tenths of the budget. Checks and scans are planned with the rest, first
+//!   checks with seven tenths at least. After a dear opening it takes as much longer as that is paid back. With a whole budget checks and scans
+//!   would take what bookkeeping leaves, and nothing would be paid back. Before that the first picture counts: where
 //!   clears take twice as long as usual, 4 GiB have half of their first checks to come when the credit is used up.
 //! - The cost of opening the source beyond a part of the first credit is paid back with half of the budget. Opening may
 //!   take ten times as long with cold caches, and that must not delay the first picture.
@@ -99,8 +100,8 @@ impl CpuBudget {
         let opening = cpu.saturating_sub(from) as f64;
         let at_once = opening.min(shares.share() * OPENING_CREDIT_S * 1e9);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; a cast saturates")]
-        let opening_takes = ((opening - at_once) / (shares.share() * OPENING_PAY_BACK)) as Ns;
-        let mut shares = shares.paying_back_together(opening_takes);
+        let pays_opening_for = ((opening - at_once) / (shares.share() * OPENING_PAY_BACK)) as Ns;
+        let mut shares = shares.paying_back_together(pays_opening_for);
         shares.spend(at_once);
         CpuBudget {
             shares,

@@ -1,7 +1,7 @@
 //! What is known of the huge ranges of a target at one moment: measured, estimated from memory around it, or known of small pages
 //! before a huge page replaced them.
 //!
-//! Memory is estimated in two cases: a huge range whose first check has not shown it yet, from the checked ranges on both sides; and the few
+//! Memory is estimated in two cases: a huge range whose first check has not shown yet how it is used, from those on both sides; and the few
 //! pages that came to a huge range after its check, as when an allocator gives pages back and gets others in their place. These
 //! wait for the range's next check, up to four minutes: a check for each of them would cost the target several times its
 //! slow-down budget, and clearing them alone would split the large folios that they may be parts of.
