@@ -164,11 +164,6 @@ impl<T> PmdMap<T> {
         (fresh.collect(), gone.collect())
     }
 
-    /// Takes all values out.
-    pub fn clear(&mut self) {
-        *self = PmdMap::new();
-    }
-
     /// The huge ranges in `pmds` and their values, in order.
     pub fn range(&self, pmds: Range<PmdNo>) -> impl Iterator<Item = (PmdNo, &T)> {
         let gibs = gib_of(pmds.start)..=gib_of(pmds.end).max(gib_of(pmds.start));

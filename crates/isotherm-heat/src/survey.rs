@@ -266,8 +266,11 @@ impl Survey {
 
     /// Whether what is assumed holds at `now` although everything was checked: the last checks may not have shown what is true.
     pub fn is_held_open(&self, now: Ns) -> bool {
-        let until = self.open_until.or(self.last_assumed.map(|at| at + SHOWS_ALL));
-        until.is_some_and(|until| now < until)
+        self.held_until().is_some_and(|until| now < until)
+    }
+
+    fn held_until(&self) -> Option<Ns> {
+        self.open_until.or(self.last_assumed.map(|at| at + SHOWS_ALL))
     }
 
     /// Takes in that everything was checked. Ends it, unless what is assumed has to hold for a while.
@@ -275,10 +278,10 @@ impl Survey {
         if self.known.is_empty() && self.waits.is_none() && self.open_until.is_none() {
             return;
         }
-        let last_assumed = self.last_assumed;
-        let until = *self.open_until.get_or_insert_with(|| last_assumed.map_or(0, |at| at + SHOWS_ALL));
-        if now >= until {
-            self.end();
+        if self.is_held_open(now) {
+            self.open_until = self.held_until();
+        } else {
+            *self = Survey::new();
         }
     }
 
@@ -287,12 +290,6 @@ impl Survey {
         if self.open_until.is_some() {
             (self.waits, self.last_assumed, self.open_until) = (None, None, None);
         }
-    }
-
-    fn end(&mut self) {
-        self.known.clear();
-        self.clustering.clear();
-        (self.waits, self.last_assumed, self.open_until) = (None, None, None);
     }
 
     /// Forgets a huge range.

@@ -24,7 +24,8 @@ pub(crate) struct Limits {
 
 impl Limits {
     /// With a segment every two seconds, at most 31 of each level that are not joined yet, and 32 s to read on in those that were. 8,192 rows
-    /// of a table take 13 ms of CPU, and row groups that are copied have 256 rows then, or more. (The longest join of half an hour of a redis takes 44 ms, the median of five; 93 at most.)
+    /// of a table take 13 ms of CPU, and row groups that are copied have 256 rows then, or more. (The longest join of half an hour of
+    /// a redis takes 44 ms, the median of five; 93 at most.)
     pub(crate) const DEFAULT: Limits = Limits { fan: 32, max_rows: 1 << 21, max_encoded_rows: 1 << 13, keeps: 16 };
 }
 

@@ -64,10 +64,6 @@ impl Clustering {
         }
     }
 
-    pub fn clear(&mut self) {
-        *self = Clustering::new();
-    }
-
     /// Whether memory between two accessed neighbours is accessed too, most probably.
     pub fn fills_gaps(&self) -> bool {
         self.fills_gaps

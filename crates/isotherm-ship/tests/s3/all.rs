@@ -14,6 +14,7 @@ use isotherm_ship::status::Report;
 use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::{ObjectStore as _, ObjectStoreExt as _};
 use proxy::Proxy;
+use std::cell::OnceCell;
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -89,9 +90,12 @@ impl Server {
     /// A server with a bucket.
     fn start() -> Option<Server> {
         let server = Server::spawn(&[])?;
+        let created = OnceCell::new();
         let create = || server.request("PUT /fleet HTTP/1.1\r\nContent-Length: 0");
         // A connection that moto resets says nothing about what is tested here, which is a client that asks again.
-        wait_until("a bucket", || create().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200")));
+        wait_until("an answer", || create().is_ok_and(|answer| created.set(answer).is_ok()));
+        let created = created.into_inner().unwrap();
+        assert!(created.starts_with("HTTP/1.1 200"), "{created}");
         Some(server)
     }
 
