@@ -36,6 +36,7 @@ mod first;
 mod freed;
 mod known;
 mod moments;
+mod stuck;
 
 pub use known::View;
 pub(crate) use known::Visit;
@@ -179,6 +180,8 @@ pub struct Target {
     seed: u64,
     /// Huge ranges that were neither cleared nor found to be unclearable yet.
     unchecked: usize,
+    /// Of those of which the last clear reached some pages: how many it did not.
+    partly_stuck: PmdMap<u64>,
 }
 
 impl Target {
@@ -201,6 +204,7 @@ impl Target {
             ahead: Ahead::new(),
             seed,
             unchecked: 0,
+            partly_stuck: PmdMap::new(),
         }
     }
 
@@ -233,6 +237,7 @@ impl Target {
             self.unchecked -= usize::from(!entry.timing.is(Flags::CHECKED));
             self.survey.forget(pmd);
             self.behind.remove(pmd);
+            self.partly_stuck.remove(pmd);
         }
     }
 
@@ -257,11 +262,6 @@ impl Target {
             return self.check_first(pmd, Rank::Edge);
         }
         self.routine.push((entry.timing.plan_clear(now + FIRST_READ, true), pmd));
-    }
-
-    /// Pages in `pmds` that are not cleared.
-    pub fn uncleared_in(&self, pmds: &[PmdNo]) -> u64 {
-        pmds.iter().filter_map(|b| self.pmds.get(*b)).map(|e| e.heat.uncleared()).sum()
     }
 
     /// Page walks that a clear of all of `pmds` costs the target at most.
@@ -456,11 +456,11 @@ impl Target {
         let Some(entry) = self.pmds.get(pmd) else { return };
         let (was_renewed, is_hot) = (entry.timing.is(Flags::RENEWED), entry.heat.hot() >= MANY);
         let learned = self.mark_cleared(now, pmd, stuck);
+        self.note_stuck(pmd, learned, stuck);
         let has_turns = is_hot && self.slowdown.is_ample(now);
         let Some(entry) = self.pmds.get_mut(pmd) else { return };
         let t = &mut entry.timing;
         t.flags.remove(Flags::URGENT);
-        t.flags.set(Flags::STUCK, learned == 0 && !stuck.is_empty());
         if t.is(Flags::STUCK) {
             self.routine.push((t.plan_clear(now + STUCK_RETRY, true), pmd));
             self.survey.drop_point(pmd);
@@ -489,6 +489,7 @@ impl Target {
         // Hugetlb and device memory: such a clear skips it, too, and it would look hot for ever.
         if self.pmds.get(pmd).is_some_and(|entry| !entry.timing.is(Flags::UNCLEARABLE)) {
             self.mark_cleared(now, pmd, !pages);
+            self.partly_stuck.remove(pmd);
         }
     }
 
@@ -537,6 +538,7 @@ impl Target {
     pub fn refused(&mut self, now: Ns, pmd: PmdNo) {
         if let Some(entry) = self.pmds.get_mut(pmd) {
             entry.timing.flags.insert(Flags::UNCLEARABLE);
+            self.partly_stuck.remove(pmd);
             self.unchecked -= usize::from(entry.timing.first_checked());
             self.survey.drop_point(pmd);
         }
@@ -551,11 +553,6 @@ impl Target {
     /// Huge ranges that wait for their first clear.
     pub fn unchecked(&self) -> usize {
         self.unchecked
-    }
-
-    /// Huge ranges of which the last clear reached no page.
-    pub fn stuck_pmds(&self) -> Vec<PmdNo> {
-        self.pmds.iter().filter(|(_, e)| e.timing.is(Flags::STUCK)).map(|(b, _)| b).collect()
     }
 
     /// Every huge range, in address order.
@@ -611,7 +608,7 @@ mod tests {
         let first = 1_000_000_000;
         assert_eq!(target.due_clears(first, ALL), [PmdNo(1)]);
         target.cleared(first, PmdNo(1), Mask::ALL);
-        assert_eq!(target.stuck_pmds(), [PmdNo(1)]);
+        assert_eq!(target.stuck(), (vec![PmdNo(1)], 512));
         assert_eq!(target.due_clears(first + STUCK_RETRY - SOONEST, ALL), [] as [PmdNo; 0]);
         assert_eq!(target.due_clears(first + STUCK_RETRY, ALL), [PmdNo(1)]);
         // Still shared; cleared with the process a second later, and nothing in it is touched for the next two minutes.
@@ -625,7 +622,7 @@ mod tests {
         assert_eq!(target.due_clears(third, ALL), [PmdNo(1)]);
         // Private memory lies there now: the clear reaches it.
         target.cleared(third, PmdNo(1), Mask::NONE);
-        assert_eq!(target.stuck_pmds(), [] as [PmdNo; 0]);
+        assert_eq!(target.stuck(), (vec![], 0));
     }
 
     /// Pages that are measured, estimated, and neither.

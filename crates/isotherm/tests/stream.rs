@@ -60,7 +60,7 @@ fn run_sends_the_heat_of_its_targets_to_those_who_connect() {
         if is_known(&snapshot) {
             break snapshot;
         }
-        assert!(began.elapsed() < Duration::from_secs(180), "{:?}", snapshot.processes);
+        assert!(began.elapsed() < Duration::from_secs(180), "{:?}, and it said {}", snapshot.processes, run.err());
     };
     let process = &known.processes[0];
     assert_eq!((process.pid, process.exited, process.sampled), (child.pid(), false, false));

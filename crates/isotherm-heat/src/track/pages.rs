@@ -192,11 +192,7 @@ impl Tracker for PageTracker {
         if !self.process_clears.is_due(turn.now) {
             return Ok(());
         }
-        let stuck = self.target.stuck_pmds();
-        if stuck.is_empty() {
-            return Ok(());
-        }
-        let pages = self.target.uncleared_in(&stuck);
+        let (stuck, pages) = self.target.stuck();
         if !ProcessClears::is_worth(pages, self.target.resident()) {
             return Ok(());
         }

@@ -167,6 +167,20 @@ fn a_whole_process_is_cleared_by_a_step_of_its_own() {
     assert_eq!(source.processes, 1);
 }
 
+/// Each clear reaches the 40 pages that no other process maps, which are accessed all the time.
+#[test]
+fn a_whole_process_is_cleared_for_what_lies_beside_pages_that_each_clear_reaches() {
+    let mut source = Partial { stuck: !(0..40).collect::<Mask>(), ..Partial::new() };
+    let mut tracker = four_pages(&mut source);
+    for s in 1..8 {
+        source.step(s * S, |turn| tracker.clear_due(ClearQuota::each(CLEAR_BATCH), turn)).0.unwrap();
+        source.step(s * S + 20 * MS, |turn| tracker.read_due(turn)).0.unwrap();
+    }
+    assert!(source.cleared.len() >= 8, "each is cleared again: {:?}", source.cleared);
+    source.step(8 * S, |turn| tracker.clear_process(turn)).0.unwrap();
+    assert_eq!(source.processes, 1);
+}
+
 /// 100 huge ranges in use, of which four have stuck pages: 51,200 pages are touched again after a clear of the process, 20 ms of the target's time.
 #[test]
 fn clears_of_a_whole_process_keep_to_the_budget_of_all_that_they_reach() {
