@@ -36,8 +36,10 @@ const READS_OF_A_CHECK: f64 = 8.0;
 /// three quarters then, too, 3% too much was spent in the first minute where snapshots take six tenths of the budget.
 const MAX_WITHHELD: f64 = 0.75;
 const MAX_WITHHELD_IN_DEBT: f64 = 0.85;
-/// The share for listing processes and mappings.
+/// The share for listing processes and mappings, and while much waits for its first check: memory that is found then waits as well. A
+/// listing of 14 GiB takes 1 ms, so one a second was a tenth of what these checks had.
 const LISTING_SHARE: f64 = 0.15;
+const LISTING_SHARE_AT_FIRST: f64 = 0.06;
 /// The longest time between two listings: new processes and memory are found within it.
 pub(crate) const MAX_LISTING_PERIOD: Ns = 12_000_000_000;
 /// The share of the budget for background scans, once everything was checked and little is checked for the first time; and the share until
@@ -306,9 +308,9 @@ impl CpuBudget {
 
     /// When to list again after a listing that took so much CPU time, at the earliest after `tick`.
     pub fn listing_period_ns(&self, took: Ns, tick: Ns) -> Ns {
+        let share = if self.first_wait { LISTING_SHARE_AT_FIRST } else { LISTING_SHARE };
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
-        let period =
-            (took as f64 / (self.shares.share().min(1.0) * LISTING_SHARE)).min(MAX_LISTING_PERIOD as f64) as Ns;
+        let period = (took as f64 / (self.shares.share().min(1.0) * share)).min(MAX_LISTING_PERIOD as f64) as Ns;
         period.max(tick)
     }
 
@@ -447,9 +449,13 @@ mod tests {
 
     #[test]
     fn listing_takes_its_share_at_most() {
-        let budget = CpuBudget::new(1.0, (0, 0), 0);
-        // 1.5 ms a second.
-        assert_eq!([0, 1_500_000, 15_000_000, S].map(|took| budget.listing_period_ns(took, S)), [S, S, 10 * S, 12 * S]);
+        let mut budget = CpuBudget::new(1.0, (0, 0), 0);
+        let periods = |budget: &CpuBudget, took: [Ns; 4]| took.map(|took| budget.listing_period_ns(took, S));
+        // 1.5 ms a second, and 0.6 while much was not checked yet.
+        budget.note_unchecked(100, 5);
+        assert_eq!(periods(&budget, [0, 1_500_000, 15_000_000, S]), [S, S, 10 * S, 12 * S]);
+        budget.note_unchecked(100, 6);
+        assert_eq!(periods(&budget, [0, 600_000, 3_000_000, S]), [S, S, 5 * S, 12 * S]);
     }
 
     #[test]
