@@ -180,7 +180,7 @@ pub struct Target {
     seed: u64,
     /// Huge ranges that were neither cleared nor found to be unclearable yet.
     unchecked: usize,
-    /// Of those of which the last clear reached some pages: how many it did not.
+    /// Of huge ranges of which the last clear reached some pages: how many it did not.
     partly_stuck: PmdMap<u64>,
 }
 
@@ -484,12 +484,14 @@ impl Target {
         }
     }
 
-    /// Notes that `pages` of `pmd` were cleared at `now` together with the whole process, which reaches every page, or every page of a file.
+    /// Notes that `pages` of `pmd` were cleared at `now` together with the whole process, which reaches every page, or every page of a file. They
+    /// were read just before: where none was accessed since the last clear, its check goes on.
     pub fn process_cleared(&mut self, now: Ns, pmd: PmdNo, pages: Mask) {
+        let Some(entry) = self.pmds.get(pmd) else { return };
+        let is_new = !entry.timing.is(Flags::CHECKED) || entry.heat.has_uncleared();
         // Hugetlb and device memory: such a clear skips it, too, and it would look hot for ever.
-        if self.pmds.get(pmd).is_some_and(|entry| !entry.timing.is(Flags::UNCLEARABLE)) {
+        if is_new && !entry.timing.is(Flags::UNCLEARABLE) {
             self.mark_cleared(now, pmd, !pages);
-            self.partly_stuck.remove(pmd);
         }
     }
 
@@ -538,6 +540,7 @@ impl Target {
     pub fn refused(&mut self, now: Ns, pmd: PmdNo) {
         if let Some(entry) = self.pmds.get_mut(pmd) {
             entry.timing.flags.insert(Flags::UNCLEARABLE);
+            entry.timing.flags.remove(Flags::STUCK);
             self.partly_stuck.remove(pmd);
             self.unchecked -= usize::from(entry.timing.first_checked());
             self.survey.drop_point(pmd);

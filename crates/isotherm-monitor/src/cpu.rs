@@ -36,10 +36,11 @@ const READS_OF_A_CHECK: f64 = 8.0;
 /// three quarters then, too, 3% too much was spent in the first minute where snapshots take six tenths of the budget.
 const MAX_WITHHELD: f64 = 0.75;
 const MAX_WITHHELD_IN_DEBT: f64 = 0.85;
-/// The share for listing processes and mappings, and while much waits for its first check: memory that is found then waits as well. A
-/// listing of 14 GiB takes 1 ms, so one a second was a tenth of what these checks had.
+/// The share for listing processes and mappings, and in the first minute while much waits for its first check. A listing of 14 GiB takes 1 ms,
+/// so one a second was a tenth of what these checks had. New memory is found after 1.7 s there then.
 const LISTING_SHARE: f64 = 0.15;
 const LISTING_SHARE_AT_FIRST: f64 = 0.06;
+const AT_FIRST: Ns = 60_000_000_000;
 /// The longest time between two listings: new processes and memory are found within it.
 pub(crate) const MAX_LISTING_PERIOD: Ns = 12_000_000_000;
 /// The share of the budget for background scans, once everything was checked and little is checked for the first time; and the share until
@@ -81,6 +82,8 @@ pub(crate) struct CpuBudget {
     seen: Ns,
     /// CPU time of the thread before anything was done here.
     from: Ns,
+    /// When that was.
+    began: Ns,
     /// The part of the opening cost that is not paid back yet, and when a part was last paid.
     opening_debt_ns: f64,
     paid_at: Ns,
@@ -111,6 +114,7 @@ impl CpuBudget {
             saved_up: [false; 3],
             seen: cpu,
             from,
+            began: now,
             opening_debt_ns: opening - at_once,
             paid_at: now,
             bookkeeping_ns: 0,
@@ -307,11 +311,21 @@ impl CpuBudget {
     }
 
     /// When to list again after a listing that took so much CPU time, at the earliest after `tick`.
-    pub fn listing_period_ns(&self, took: Ns, tick: Ns) -> Ns {
-        let share = if self.first_wait { LISTING_SHARE_AT_FIRST } else { LISTING_SHARE };
+    pub fn listing_period_ns(&self, took: Ns, tick: Ns, now: Ns) -> Ns {
+        let at_first = self.first_wait && now.saturating_sub(self.began) < AT_FIRST;
+        self.period_ns(took, if at_first { LISTING_SHARE_AT_FIRST } else { LISTING_SHARE }).max(tick)
+    }
+
+    /// The same of listings that come at once, as a process executes another program.
+    pub fn hurried_listing_period_ns(&self, took: Ns, tick: Ns) -> Ns {
+        self.period_ns(took, LISTING_SHARE).max(tick)
+    }
+
+    /// The time in which this share of the budget pays for what took so long.
+    fn period_ns(&self, took: Ns, share: f64) -> Ns {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
         let period = (took as f64 / (self.shares.share().min(1.0) * share)).min(MAX_LISTING_PERIOD as f64) as Ns;
-        period.max(tick)
+        period
     }
 
     /// How many huge ranges can be checked once in `time`.
@@ -450,12 +464,16 @@ mod tests {
     #[test]
     fn listing_takes_its_share_at_most() {
         let mut budget = CpuBudget::new(1.0, (0, 0), 0);
-        let periods = |budget: &CpuBudget, took: [Ns; 4]| took.map(|took| budget.listing_period_ns(took, S));
-        // 1.5 ms a second, and 0.6 while much was not checked yet.
+        let periods =
+            |budget: &CpuBudget, now| [0, 1_500_000, 15_000_000, S].map(|took| budget.listing_period_ns(took, S, now));
+        // 1.5 ms a second, and 0.6 in the first minute while much was not checked yet.
         budget.note_unchecked(100, 5);
-        assert_eq!(periods(&budget, [0, 1_500_000, 15_000_000, S]), [S, S, 10 * S, 12 * S]);
+        assert_eq!(periods(&budget, S), [S, S, 10 * S, 12 * S]);
         budget.note_unchecked(100, 6);
-        assert_eq!(periods(&budget, [0, 600_000, 3_000_000, S]), [S, S, 5 * S, 12 * S]);
+        assert_eq!(periods(&budget, S), [S, 2500 * MS, 12 * S, 12 * S]);
+        assert_eq!(budget.hurried_listing_period_ns(1_500_000, S / 2), S);
+        // Where new memory comes all the time, something always waits.
+        assert_eq!(periods(&budget, 61 * S), [S, S, 10 * S, 12 * S]);
     }
 
     #[test]

@@ -79,9 +79,9 @@ impl<C: Clock> Monitor<C> {
         let counted_to = if self.watched.len() <= known + MAX_NEW_UNCOUNTED { listed } else { self.clock.cpu() };
         let took = counted_to.saturating_sub(began);
         self.listing_took = took;
-        let period = self.cpu.listing_period_ns(took, if self.try_again { TRY_AGAIN } else { REFIT_TICK });
-        // From its end, and not more than half of the time: it may have waited for a lock of a target.
         let done = self.clock.now();
+        let period = self.cpu.listing_period_ns(took, if self.try_again { TRY_AGAIN } else { REFIT_TICK }, done);
+        // From its end, and not more than half of the time: it may have waited for a lock of a target.
         self.next_refit = done + period.max(done.saturating_sub(now).min(MAX_LISTING_PERIOD));
         Ok(())
     }
@@ -333,7 +333,7 @@ impl<C: Clock> Monitor<C> {
         let at = self.clock.now().max(self.next_hurried_refit);
         if at < self.next_refit {
             self.next_refit = at;
-            self.next_hurried_refit = at + self.cpu.listing_period_ns(self.listing_took, TRY_AGAIN);
+            self.next_hurried_refit = at + self.cpu.hurried_listing_period_ns(self.listing_took, TRY_AGAIN);
         }
     }
 }

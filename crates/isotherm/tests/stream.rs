@@ -48,11 +48,12 @@ fn run_sends_the_heat_of_its_targets_to_those_who_connect() {
     assert_eq!(fs::symlink_metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let (mut first, mut second) = (listen(&path), listen(&path));
     let began = Instant::now();
-    // Whether all of it is known: a tenth of 32 MiB is hot, and Python or the shell around it is not watched.
+    // Whether all of it is known: a tenth of 32 MiB is hot. For less than 1 MiB that other processes map the process is not cleared.
     let is_known = |snapshot: &Snapshot| {
         let heat = &snapshot.processes[0].heat;
         let hot = heat.within_ns(1_000_000_000) * 4096;
-        heat.measured() == heat.resident() && heat.resident() * 4096 >= 32 * MIB && (3 * MIB..=5 * MIB).contains(&hot)
+        let known = heat.measured() + 255 >= heat.resident() && heat.resident() * 4096 >= 32 * MIB;
+        known && (3 * MIB..=5 * MIB).contains(&hot)
     };
     let known = loop {
         let snapshot = next(&mut first);

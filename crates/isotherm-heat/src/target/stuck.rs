@@ -2,12 +2,12 @@
 //! process, which `track::process_clears` plans.
 //!
 //! A clear may reach some pages of a huge range, at each of its checks, and never the others: where code that only this process runs lies
-//! beside code that several run. So pages are counted, and not only huge ranges of which nothing was reached. These are marked; of the
-//! others, which are few, the number of pages is kept.
+//! beside code that several run. So these pages count as well as those of huge ranges of which nothing was reached. The latter are marked; of
+//! the others the number of pages is kept, where it is so much of the huge range that it is not estimated from the rest.
 
 use super::Target;
 use crate::Mask;
-use crate::pmd::Flags;
+use crate::pmd::{Flags, is_much};
 use isotherm_units::PmdNo;
 
 impl Target {
@@ -16,22 +16,26 @@ impl Target {
         let Some(entry) = self.pmds.get_mut(pmd) else { return };
         let is_stuck = !stuck.is_empty();
         entry.timing.flags.set(Flags::STUCK, is_stuck && learned == 0);
-        if is_stuck && learned > 0 && entry.heat.has_uncleared() {
-            self.partly_stuck.insert(pmd, entry.heat.uncleared());
+        // A clear reaches all others, so these are what it has left.
+        let left = entry.heat.uncleared();
+        if is_stuck && learned > 0 && is_much(left, entry.heat.resident()) {
+            self.partly_stuck.insert(pmd, left);
         } else {
             self.partly_stuck.remove(pmd);
         }
     }
 
-    /// Huge ranges of which the last clear did not reach all pages, in address order, and how many pages that leaves. O(huge ranges).
+    /// Huge ranges with pages that the last clear did not reach, in address order, and how many pages these are: without those that went or
+    /// were cleared with the process since. O(huge ranges).
     pub fn stuck(&self) -> (Vec<PmdNo>, u64) {
-        let of = |pmd: PmdNo| self.partly_stuck.get(pmd).copied();
-        let left = self.pmds.iter().filter_map(|(pmd, entry)| match entry.timing.is(Flags::STUCK) {
-            true => Some((pmd, entry.heat.uncleared())),
-            false => of(pmd).map(|pages| (pmd, pages)),
-        });
-        let (pmds, pages): (Vec<PmdNo>, Vec<u64>) = left.unzip();
-        (pmds, pages.iter().sum())
+        let uncleared = |pmd: PmdNo| self.pmds.get(pmd).map_or(0, |entry| entry.heat.uncleared());
+        let wholly = self.pmds.iter().filter(|(_, entry)| entry.timing.is(Flags::STUCK));
+        let wholly = wholly.map(|(pmd, entry)| (pmd, entry.heat.uncleared()));
+        let partly = self.partly_stuck.iter().map(|(pmd, left)| (pmd, uncleared(pmd).min(*left)));
+        let mut left: Vec<(PmdNo, u64)> = wholly.chain(partly).filter(|(_, pages)| *pages > 0).collect();
+        left.sort_unstable();
+        let pages = left.iter().map(|(_, pages)| pages).sum();
+        (left.into_iter().map(|(pmd, _)| pmd).collect(), pages)
     }
 }
 
@@ -47,12 +51,17 @@ mod tests {
         target.read(now, PmdNo(1), PmdBits::Pages { young, present: Mask::ALL });
     }
 
+    fn target() -> Target {
+        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: S }, 1);
+        accessed(&mut target, 0, Mask::ALL);
+        target
+    }
+
     /// 40 pages are the process's own, and 4 of these are accessed all the time.
     #[test]
     fn pages_that_several_processes_map_count_beside_those_that_are_cleared_at_each_check() {
         let own: Mask = (0..40).collect();
-        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: S }, 1);
-        accessed(&mut target, 0, Mask::ALL);
+        let mut target = target();
         for check in 1..5 {
             target.cleared(check * 8 * S, PmdNo(1), !own);
             assert_eq!(target.stuck(), (vec![PmdNo(1)], 512 - 40), "check {check}");
@@ -60,11 +69,55 @@ mod tests {
         }
         target.process_cleared(40 * S, PmdNo(1), Mask::ALL);
         assert_eq!(target.stuck(), (vec![], 0), "all of it is measured");
-        // 30 of the shared ones are accessed again.
-        accessed(&mut target, 41 * S, (20..70).collect());
-        target.cleared(42 * S, PmdNo(1), !own);
-        assert_eq!(target.stuck(), (vec![PmdNo(1)], 30));
+        // 150 of the shared ones are accessed again, which is much of the range. Then 100, which is not.
+        for (at, again, left) in [(41, 20..190, (vec![PmdNo(1)], 150)), (51, 20..140, (vec![], 0))] {
+            accessed(&mut target, at * S, again.collect());
+            target.cleared((at + 1) * S, PmdNo(1), !own);
+            assert_eq!(target.stuck(), left, "at {at} s");
+            target.process_cleared((at + 2) * S, PmdNo(1), Mask::ALL);
+        }
+    }
+
+    #[test]
+    fn what_was_freed_or_is_cleared_by_nothing_does_not_wait() {
+        let own: Mask = (0..40).collect();
+        let stuck = || {
+            let mut target = target();
+            target.cleared(S, PmdNo(1), !own);
+            assert_eq!(target.stuck(), (vec![PmdNo(1)], 512 - 40));
+            target
+        };
+        let mut target = stuck();
+        target.read(2 * S, PmdNo(1), PmdBits::Pages { young: Mask::NONE, present: (0..60).collect() });
+        assert_eq!(target.stuck(), (vec![PmdNo(1)], 20), "the others were unmapped");
         target.gone(PmdNo(1));
         assert_eq!((target.stuck(), target.partly_stuck.len()), ((vec![], 0), 0));
+        target = stuck();
+        target.refused(2 * S, PmdNo(1));
+        assert_eq!(target.stuck(), (vec![], 0));
+        target = stuck();
+        target.cleared(70 * S, PmdNo(1), Mask::ALL);
+        assert_eq!(target.stuck(), (vec![PmdNo(1)], 512 - 40), "nothing was left that the clear could reach");
+        target.refused(140 * S, PmdNo(1));
+        assert_eq!(target.stuck(), (vec![], 0), "hugetlb memory lies there now");
+    }
+
+    /// It was read just before. What it knows of its pages would be that of a clear a moment ago.
+    #[test]
+    fn a_clear_of_the_process_does_not_begin_a_check_of_what_it_finds_cleared() {
+        let mut target = target();
+        target.cleared(S, PmdNo(1), Mask::NONE);
+        let mut now = S;
+        while now < 60 * S {
+            now = target.next_read().unwrap();
+            target.due_reads(now);
+            accessed(&mut target, now, Mask::NONE);
+        }
+        let next = target.next_read();
+        target.process_cleared(now + 1, PmdNo(1), Mask::ALL);
+        assert_eq!(target.next_read(), next, "read as before");
+        accessed(&mut target, now + 2, (0..1).collect());
+        target.process_cleared(now + 3, PmdNo(1), Mask::ALL);
+        assert!(target.next_read() < next, "a check began: {:?}", target.next_read());
     }
 }

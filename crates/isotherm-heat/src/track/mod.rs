@@ -25,6 +25,7 @@ mod reports;
 mod sampled;
 mod tracker;
 
+pub use process_clears::is_worth_a_stall;
 pub use tracker::{Allotment, CLEAR_BATCH, ClearQuota, Extent, Room, SampledExtent, Spent, Tracker, Tracking, Turn};
 
 use crate::source::{Accesses, Description};

@@ -3,7 +3,7 @@
 
 use super::empty::Empty;
 use super::freed::{Freed, READ_AT_ONCE};
-use super::process_clears::ProcessClears;
+use super::process_clears::{ProcessClears, is_worth_a_stall};
 use super::sampled::SampledTracker;
 use super::tracker::{Allotment, ClearQuota, Extent, Room, Tracker, Tracking, Turn};
 use crate::idle;
@@ -193,7 +193,7 @@ impl Tracker for PageTracker {
             return Ok(());
         }
         let (stuck, pages) = self.target.stuck();
-        if !ProcessClears::is_worth(pages, self.target.resident()) {
+        if !is_worth_a_stall(pages, || self.target.resident()) {
             return Ok(());
         }
         // Reads everything, not only the stuck huge ranges: accesses that were not read are lost with the bits.

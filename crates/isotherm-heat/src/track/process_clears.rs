@@ -37,11 +37,6 @@ impl ProcessClears {
         is_due
     }
 
-    /// Whether it is worth its stall for so many stuck pages of those that are resident.
-    pub fn is_worth(stuck_pages: u64, resident: u64) -> bool {
-        stuck_pages >= MIN_STUCK_PAGES.max(resident / MIN_STUCK_SHARE)
-    }
-
     /// Takes in a clear, and sets when the next one may come: after `at_least` that time. One that has cleared nothing is not
     /// permitted, and is tried again as rarely as can be: all of the process is read before it.
     pub fn cleared(&mut self, cleared: &ClearedProcess, at_least: Ns) {
@@ -50,6 +45,11 @@ impl ProcessClears {
         self.interval = backed_off.max(clear.stall_ns * STALL_SHARE).max(at_least);
         self.next = clear.at + self.interval;
     }
+}
+
+/// Whether a clear of the whole process is worth its stall for so many stuck pages of those that are resident, which are counted only if it may be.
+pub fn is_worth_a_stall(stuck_pages: u64, resident: impl FnOnce() -> u64) -> bool {
+    stuck_pages >= MIN_STUCK_PAGES && stuck_pages >= resident() / MIN_STUCK_SHARE
 }
 
 #[cfg(test)]
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn it_takes_a_mebibyte_and_a_thousandth_of_the_memory() {
-        assert!(!ProcessClears::is_worth(255, 255) && ProcessClears::is_worth(256, 256_999));
-        assert!(!ProcessClears::is_worth(999, 1_000_000) && ProcessClears::is_worth(1000, 1_000_000));
+        assert!(!is_worth_a_stall(255, || unreachable!()) && is_worth_a_stall(256, || 256_999));
+        assert!(!is_worth_a_stall(999, || 1_000_000) && is_worth_a_stall(1000, || 1_000_000));
     }
 }

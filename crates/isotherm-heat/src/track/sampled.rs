@@ -2,7 +2,7 @@
 //! process, for pages that nothing else reaches.
 
 use super::pages::{KNOWN_AFTER, PageTracker};
-use super::process_clears::ProcessClears;
+use super::process_clears::{ProcessClears, is_worth_a_stall};
 use super::tracker::{Allotment, CLEAR_BATCH, ClearQuota, Extent, Room, SampledExtent, Tracker, Tracking, Turn};
 use crate::sampled::DECIDED_AFTER;
 use crate::source::{Cleared, Layout, SourceResult};
@@ -77,7 +77,7 @@ impl Tracker for SampledTracker {
             return Ok(());
         }
         let (stuck_pages, resident) = self.target.stuck_pages();
-        if !ProcessClears::is_worth(stuck_pages, resident) || stuck_pages > MAX_STUCK_PAGES {
+        if !is_worth_a_stall(stuck_pages, || resident) || stuck_pages > MAX_STUCK_PAGES {
             return Ok(());
         }
         let plan = self.target.plan_process_clear();

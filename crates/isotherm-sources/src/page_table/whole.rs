@@ -4,11 +4,12 @@ use super::read::is_of_ended;
 use super::{AGING_TRIES, ClearBy, ENOENT, ESRCH, PMDS_PER_ADVICE, PageTable, memcg_of, pages_in, within};
 use crate::Error;
 use isotherm_heat::source::{Clear, ClearedProcess};
+use isotherm_heat::track::is_worth_a_stall;
 use isotherm_heat::{Mask, PmdBits};
 use isotherm_sys::clear_refs;
 use isotherm_sys::clock;
 use isotherm_sys::proc::{MapEntry, Status};
-use isotherm_units::{AddrRange, PmdNo};
+use isotherm_units::{AddrRange, PAGES_PER_PMD, PmdNo};
 use std::collections::HashMap;
 use std::io;
 
@@ -16,6 +17,8 @@ use std::io;
 const MAX_STALL_NS: u64 = 500_000_000;
 /// The same where advice would clear it as well, but memory is short: 1.4 GiB.
 const MAX_STALL_IN_SHORTAGE_NS: u64 = 20_000_000;
+/// Huge ranges of private memory are few if there are so many times as many with mappings of files.
+const FEW_BESIDE_FILES: usize = 8;
 /// What a page takes: to clear it, and to step over it in a walk that only flushes the TLB.
 const CLEAR_NS_PER_PAGE: u64 = 50;
 const FLUSH_NS_PER_PAGE: u64 = 3;
@@ -75,13 +78,12 @@ impl PageTable {
     /// other way, and no limit.
     fn which(&self, pid: u32, stuck: &[PmdNo]) -> Result<Option<clear_refs::Clear>, Error> {
         let maps = self.attached.get(&pid).ok_or(Error::Gone(pid))?.maps.entries();
-        // Libraries may lie behind a stack of a thread: what is stuck there are their pages.
+        // Libraries may lie behind a stack of a thread: what is stuck there are most probably their pages.
         let is_of_file = |pmd: &PmdNo| !pages_in(maps, *pmd, |m| !m.is_anonymous()).is_empty();
         let of_files = stuck.iter().filter(|pmd| is_of_file(pmd)).count();
         let status = self.status(pid)?;
         let is_short = |which| !self.has_advice(pid) || stall_ns(which, &status, !self.soft_dirty) <= MAX_STALL_NS;
-        let wanted = if of_files == stuck.len() { clear_refs::Clear::File } else { clear_refs::Clear::All };
-        Ok(match wanted {
+        Ok(match wanted(of_files, stuck.len() - of_files, &status) {
             which if is_short(which) => Some(which),
             // Locked or forked private memory stays unmeasured then, and not what files hold, too.
             clear_refs::Clear::All if of_files > 0 && is_short(clear_refs::Clear::File) => {
@@ -199,6 +201,14 @@ impl PageTable {
     }
 }
 
+/// What to clear for so many huge ranges with mappings of files, and so many without. A forked process may share a huge range or two with its parent
+/// still, beside libraries, and for these all of its memory would be walked and accessed anew. Of a sampled process each stands for a region.
+fn wanted(of_files: usize, private: usize, status: &Status) -> clear_refs::Clear {
+    let private_pages = (private * PAGES_PER_PMD) as u64;
+    let is_worth_all = is_worth_a_stall(private_pages, || status.rss.unwrap_or_default().pages());
+    if is_worth_all || private * FEW_BESIDE_FILES > of_files { clear_refs::Clear::All } else { clear_refs::Clear::File }
+}
+
 /// For how long page faults of a process wait while it is cleared, about. Written pages of private mappings of files are not among those of files
 /// here, and a huge page counts as its small ones.
 fn stall_ns(which: clear_refs::Clear, status: &Status, flushes: bool) -> u64 {
@@ -239,5 +249,19 @@ mod tests {
         assert!(stall_ns(clear_refs::Clear::File, &of(2048 * GIB, Some(Bytes(GIB))), true) > MAX_STALL_NS);
         // A kernel that does not tell files apart.
         assert_eq!(stall_ns(clear_refs::Clear::File, &of(GIB, None), false), 262_144 * CLEAR_NS_PER_PAGE);
+    }
+
+    #[test]
+    fn for_a_huge_range_of_private_memory_beside_libraries_only_files_are_cleared() {
+        use clear_refs::Clear::{All, File};
+        let of_gib = |gib: u64| Status { rss: Some(Bytes::of_mib(gib * 1024)), ..Status::default() };
+        let large = of_gib(8);
+        assert_eq!(
+            [(8, 0), (8, 1), (7, 1), (0, 1)].map(|(files, private)| wanted(files, private, &large)),
+            [File, File, All, All]
+        );
+        // A thousandth of 2 Mi pages are five huge ranges.
+        assert_eq!([(80, 4), (80, 5)].map(|(files, private)| wanted(files, private, &large)), [File, All]);
+        assert_eq!(wanted(80, 1, &of_gib(1)), All, "of a small process it takes little");
     }
 }
