@@ -24,11 +24,14 @@ export const PLOT_COLOR: Rgb = [16, 16, 20];
 /** Memory of which nothing is known: a grey that is not on the ramp. */
 export const UNMEASURED_COLOR: Rgb = [96, 104, 112];
 
-/** Values of a cell of a tile. The scale is from `COLDEST` to `HOTTEST`. */
+/**
+ * Values of a cell of a tile. The scale is the even ones from `COLDEST` to `HOTTEST`; the odd one above each is the same heat where most of it
+ * is estimated.
+ */
 export const ABSENT = 0;
 export const UNMEASURED = 1;
 export const COLDEST = 2;
-export const HOTTEST = 255;
+export const HOTTEST = 254;
 
 /** Where the ramp starts for shares: only cells without hot memory have the darkest colour. */
 const SHARE_FLOOR = 0.2;
@@ -48,7 +51,18 @@ export function heatColor(heat: number): Rgb {
 
 /** Where a value is on its scale, from 0 for the coldest to 1 for the hottest. */
 export function position(value: number): number {
-  return (value - COLDEST) / (HOTTEST - COLDEST);
+  return (value - (value % 2) - COLDEST) / (HOTTEST - COLDEST);
+}
+
+/** Whether most of what a value stands for is estimated. */
+function isEstimated(value: number): boolean {
+  return value > COLDEST && value % 2 === 1;
+}
+
+/** Half of the way to grey, as the pictures of the command line have it: it is not known for certain. */
+function paler(color: Rgb): Rgb {
+  const half = (i: 0 | 1 | 2): number => Math.floor((color[i] + UNMEASURED_COLOR[i]) / 2);
+  return [half(0), half(1), half(2)];
 }
 
 /** The colour at a place of the scale of `show`, from 0 to 1. The ends may be set off. */
@@ -68,7 +82,8 @@ export function rampColor(show: Show, at: number): Rgb {
 export function valueColor(show: Show, value: number): Rgb | null {
   if (value === ABSENT) return null;
   if (value === UNMEASURED) return UNMEASURED_COLOR;
-  return rampColor(show, position(value));
+  const color = rampColor(show, position(value));
+  return isEstimated(value) ? paler(color) : color;
 }
 
 /** The colours of all values as the 32-bit words of a canvas's image data. Absent cells are transparent. */

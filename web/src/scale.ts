@@ -3,6 +3,7 @@
 // The scales are those of the API: logarithmic and fixed, so that two maps can be compared.
 
 import { duration, share } from "./format";
+import { HOTTEST, position } from "./palette";
 import type { Show } from "./types";
 
 const SECOND = 1000;
@@ -24,17 +25,21 @@ export function scaleName(show: Show): string {
   return { hot: "Hot share", peak: "Peak", interval: "Access interval", idle: "Idle time" }[show];
 }
 
-/** One line that explains the scale. */
+/** One line that explains the colours. */
 export function scaleTitle(show: Show): string {
+  return `${meaning(show)}; paler: estimated`;
+}
+
+function meaning(show: Show): string {
   switch (show) {
     case "hot":
-      return "share of the cell's resident memory that is hot (accessed at least every 1 s)";
+      return "share of the cell's measured memory that is hot (accessed at least every 1 s)";
     case "peak":
-      return "largest share of the cell's resident memory that was hot in one snapshot of its time";
+      return "largest share of the cell's measured memory that was hot in one snapshot of its time";
     case "interval":
       return "mean time between two accesses to a page of the cell";
     case "idle":
-      return "time since an access to the cell was found";
+      return "idle for at least so long (mean time since an access to the cell was found)";
   }
 }
 
@@ -64,11 +69,12 @@ export function extraTicks(show: Show): { value: number; label: string }[] {
     case "interval":
       return [unmeasured];
     case "idle":
-      return [{ value: 255, label: "< 1 s" }, unmeasured];
+      return [{ value: HOTTEST, label: "< 1 s" }, unmeasured];
   }
 }
 
 /** The share that a value of a tile of `hot` or `peak` stands for. */
 export function shareOf(value: number): number {
-  return value <= 2 ? 0 : 10 ** ((SHARE_DECADES * (value - 2)) / 253 - SHARE_DECADES);
+  const at = position(value);
+  return at <= 0 ? 0 : 10 ** (SHARE_DECADES * (at - 1));
 }

@@ -30,7 +30,7 @@ const CONTROL = [[44, 20, 84], [92, 22, 110], [150, 38, 103], [203, 65, 73], [23
 function colorOf(show, value) {
   if (value === 0) return [16, 16, 20];
   if (value === 1) return [96, 104, 112];
-  const at = (value - 2) / 253;
+  const at = (value - 2) / 252;
   const heat = { hot: at === 0 ? 0 : 0.2 + 0.8 * at, peak: at === 0 ? 0 : 0.2 + 0.8 * at, interval: at, idle: at === 1 ? 1 : 0.6 * at }[show];
   const below = Math.min(5, Math.floor(heat * 6));
   return CONTROL[below].map((low, i) => Math.round(low + (CONTROL[below + 1][i] - low) * (heat * 6 - below)));
@@ -220,7 +220,7 @@ test("the box at the pointer has address, mapping, rate, idle time and hot share
 test("a line of text names the hottest mapping", async () => {
   const { page, wrong } = await visit("");
   // In the heap one block of 16 always is hot, and a wandering one; with the shares of six more, 3.563 of 16.
-  await page.waitForFunction(() => /\[heap\], 22% of its resident memory is hot/.test(document.querySelector(".summary").textContent));
+  await page.waitForFunction(() => /\[heap\], 22% of its measured memory is hot/.test(document.querySelector(".summary").textContent));
   assert.equal(await page.getAttribute(".map", "aria-describedby"), await page.getAttribute(".summary", "id"));
   assert.deepEqual(wrong, []);
 });

@@ -42,14 +42,15 @@ export function heatOf(block, n) {
   return { share: 0.1, intervalMs: 200, idleMs: 1500 };
 }
 
-const clamp = (value) => Math.min(255, Math.max(2, Math.round(value)));
-const onLog = (ms, hot, cold) => clamp(2 + (253 * Math.log(cold / ms)) / Math.log(cold / hot));
+/** Even values from 2 to 254, for a heat from 0 to 1 that is measured. */
+const onScale = (heat) => 2 + 2 * Math.round(126 * Math.min(1, Math.max(0, heat)));
+const onLog = (ms, hot, cold) => onScale(Math.log(cold / ms) / Math.log(cold / hot));
 
 /** The value of a tile for a heat, as the API has it. */
 export function valueOf(show, heat) {
   if (heat === null) return 0;
   if (heat === "unmeasured") return 1;
-  if (show === "hot" || show === "peak") return heat.share === 0 ? 2 : clamp(2 + (253 * (Math.log10(heat.share) + 3)) / 3);
+  if (show === "hot" || show === "peak") return heat.share === 0 ? 2 : onScale((Math.log10(heat.share) + 3) / 3);
   return show === "interval" ? onLog(heat.intervalMs, 1, 3_600_000) : onLog(heat.idleMs, 1000, 3_600_000);
 }
 

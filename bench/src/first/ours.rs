@@ -4,9 +4,9 @@
 use super::{EVERY, HOT_NS, LONGEST, LONGEST_TURN, Picture, S, STABLE, Span, Workload, seconds};
 use crate::{BenchClock, known_pages, monitor_of};
 use anyhow::{Result, ensure};
-use isotherm_heat::{Interval, Ns, Score};
+use isotherm_heat::{Ns, Score};
 use isotherm_monitor::{CLEAR_TICK, Monitor, Settings};
-use isotherm_workload::GoodSince;
+use isotherm_workload::{GoodSince, unknown_pages};
 use std::sync::atomic::AtomicBool;
 
 /// Our first pictures.
@@ -80,11 +80,11 @@ impl Ours {
             self.watch_to(self.elapsed() + EVERY)?;
             let after_s = seconds(self.elapsed());
             let so_far_ms = self.cpu_ms();
-            let (score, unmeasured) = self.clock.beside(|| score(&self.monitor, workload));
+            let (score, unknown) = self.clock.beside(|| score(&self.monitor, workload));
             if score.said_hot_pages() > 0.0 {
                 worst_precision = worst_precision.min(score.precision());
             }
-            since.note(after_s, &score, unmeasured == 0);
+            since.note(after_s, &score, unknown == 0);
             if since.good_s.is_none_or(|good_s| good_s == after_s) {
                 cpu_ms = so_far_ms;
             }
@@ -127,16 +127,12 @@ impl Ours {
     }
 }
 
-/// The score by page, and how many pages are not measured, estimated ones among them.
+/// The score by page, and how many pages are unknown or estimated.
 fn score(monitor: &Monitor<BenchClock>, workload: &Workload) -> (Score, u64) {
     let (memory, pattern) = (workload.memory(), workload.pattern());
     let Some(target) = monitor.pages_of(workload.pid()) else {
         return (Score::of(pattern.hot_pages as f64), u64::MAX);
     };
-    let mut unmeasured = 0;
-    target.for_pmds_in(memory.start.pmd()..memory.end.pmd(), monitor.now(), |_, view| {
-        let unknown = view.runs.iter().filter(|run| run.interval == Interval::UNMEASURED || run.estimated);
-        unmeasured += unknown.map(|run| u64::from(run.pages)).sum::<u64>();
-    });
-    (pattern.score_pages(memory, target, monitor.now(), HOT_NS), unmeasured)
+    let now = monitor.now();
+    (pattern.score_pages(memory, target, now, HOT_NS), unknown_pages(target, memory, now))
 }

@@ -4,6 +4,9 @@
 //! between two moments shows the one whose window it lies in, and is copied if that was the last one too. So the cost is
 //! that of the regions in the window of the tile plus that of its cells. A region counts in a cell by the part of it that
 //! lies there. What was hot at its peak is the one exception from the mean: it is that of the moment that had the most.
+//!
+//! As in reports, a cell of which less than half was measured is unmeasured, and the others show their measured pages: of memory that is
+//! checked for the first time the hot pages are known first, and idle ones that are not known yet are not idle.
 
 use crate::layout::Layout;
 use crate::moment::{Moment, Piece};
@@ -16,19 +19,19 @@ use std::sync::Arc;
 pub const MAX_SIDE: usize = 2048;
 /// Nothing is resident, or nothing mapped.
 pub const NOTHING: u8 = 0;
-/// Resident, of unknown heat.
+/// Resident, and less than half of it measured.
 pub const UNMEASURED: u8 = 1;
-/// The values of known heat.
+/// The values of known heat: even ones. The odd one above each is the same heat where more than half of it is estimated.
 const COLDEST: f64 = 2.0;
-const HOTTEST: f64 = 255.0;
+const HOTTEST: f64 = 254.0;
 
 /// What a tile shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Show {
-    /// The share of resident pages that is hot.
+    /// The share of measured pages that is hot.
     Hot,
-    /// The largest share of resident pages that was hot at one moment.
+    /// The largest share of measured pages that was hot at one moment.
     Peak,
     /// The access interval.
     Interval,
@@ -115,15 +118,26 @@ fn as_f64(number: usize) -> f64 {
 struct Cell {
     resident: f64,
     measured: f64,
+    /// Of the measured ones.
+    estimated: f64,
     hot: f64,
     /// The sum over measured pages of log2 of the interval in milliseconds.
     interval: f64,
     /// The same of the idle time.
     idle: f64,
-    /// Resident pages at the moment that is being added, and the most of them that was hot.
-    now: [f64; 2],
+    /// At the moment that is being added.
+    now: Now,
     /// The largest share of the moments before it.
     peak: f64,
+}
+
+/// What is in a cell at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+struct Now {
+    resident: f64,
+    measured: f64,
+    /// At most, as far as several snapshots are merged in it.
+    hot: f64,
 }
 
 /// A column while it is filled.
@@ -178,22 +192,25 @@ fn index(place: f64) -> usize {
 
 impl Cell {
     fn add(&mut self, region: &Piece, share: f64) {
-        self.resident += f64::from(region.resident) * share;
+        let resident = f64::from(region.resident) * share;
+        self.resident += resident;
         self.hot += f64::from(region.hot) * share;
-        self.now[0] += f64::from(region.resident) * share;
-        self.now[1] += f64::from(region.peak_hot) * share;
+        self.now.resident += resident;
+        self.now.hot += f64::from(region.peak_hot) * share;
         if let Some(octaves) = region.interval.octaves() {
             let measured = f64::from(region.measured) * share;
             self.measured += measured;
+            self.estimated += f64::from(region.estimated) * share;
+            self.now.measured += measured;
             self.interval += measured * octaves;
             self.idle += measured * f64::from(region.idle_ms.max(1)).log2();
         }
     }
 
     fn end_moment(&mut self) {
-        let [resident, hot] = std::mem::take(&mut self.now);
-        if resident > 0.0 {
-            self.peak = self.peak.max((hot / resident).min(1.0));
+        let Now { resident, measured, hot } = std::mem::take(&mut self.now);
+        if is_measured(measured, resident) {
+            self.peak = self.peak.max((hot / measured).min(1.0));
         }
     }
 
@@ -201,16 +218,22 @@ impl Cell {
         if self.resident <= 0.0 {
             return NOTHING;
         }
-        if self.measured <= 0.0 {
+        if !is_measured(self.measured, self.resident) {
             return UNMEASURED;
         }
-        match show {
-            Show::Hot => hot_share(self.hot / self.resident),
+        let value = match show {
+            Show::Hot => hot_share((self.hot / self.measured).min(1.0)),
             Show::Peak => hot_share(self.peak),
             Show::Interval => colder(self.interval / self.measured, 1.0),
             Show::Idle => colder(self.idle / self.measured, 1000.0),
-        }
+        };
+        value + u8::from(self.estimated * 2.0 > self.measured)
     }
+}
+
+/// Whether at least half of what is resident was measured.
+fn is_measured(measured: f64, resident: f64) -> bool {
+    measured > 0.0 && measured * 2.0 >= resident
 }
 
 /// The value of a share, on three decades: a thousandth of the pages is the least that differs from none.
@@ -224,10 +247,11 @@ fn colder(log2_ms: f64, shortest_ms: f64) -> u8 {
     byte(1.0 - (log2_ms - shortest) / (longest - shortest))
 }
 
-/// The value of a heat between 0 and 1.
+/// The value of a heat between 0 and 1, where it is measured.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a byte")]
 fn byte(heat: f64) -> u8 {
-    (COLDEST + (HOTTEST - COLDEST) * heat).round().clamp(COLDEST, HOTTEST) as u8
+    let steps = (HOTTEST - COLDEST) / 2.0;
+    (COLDEST + 2.0 * (steps * heat).round().clamp(0.0, steps)) as u8
 }
 
 #[cfg(test)]
@@ -302,19 +326,19 @@ mod tests {
                 piece(5, 0, 0, 0, 0),
             ],
         )];
-        // All hot: 255. A tenth: 2 + 253 * 2/3 = 170.7. A hundredth: 86.3. None, unmeasured, nothing.
-        assert_eq!(rendered(&moments, [0, 1000], 1, 6, Show::Hot), [255, 171, 86, 2, 1, 0]);
+        // All hot: 254. A tenth: 2 + 252 * 2/3 = 170. A hundredth: 86. None, unmeasured, nothing.
+        assert_eq!(rendered(&moments, [0, 1000], 1, 6, Show::Hot), [254, 170, 86, 2, 1, 0]);
     }
 
     #[test]
     fn intervals_and_idle_times_are_logarithmic() {
         let regions = vec![piece(0, 9, 0, 3600, 1), piece(1, 9, 0, 60, 60), piece(2, 9, 9, 1, 3600)];
         let moments = [moment(0, regions)];
-        // From 1 ms to 1 h: 3600 s is 2, 60 s is 2 + 253 * ln(60)/ln(3.6e6) = 70.6, 1 s is
-        // 2 + 253 * 0.541 = 138.8 (the step is 1.024 s).
-        assert_eq!(rendered(&moments, [0, 1000], 1, 3, Show::Interval), [2, 71, 139]);
+        // From 1 ms to 1 h: 3600 s is 2, 60 s is 2 + 252 * ln(60)/ln(3.6e6) = 70.3, 1 s is
+        // 2 + 252 * 0.541 = 138.3 (the step is 1.024 s).
+        assert_eq!(rendered(&moments, [0, 1000], 1, 3, Show::Interval), [2, 70, 138]);
         // From 1 s to 1 h: a minute is half of it.
-        assert_eq!(rendered(&moments, [0, 1000], 1, 3, Show::Idle), [255, 129, 2]);
+        assert_eq!(rendered(&moments, [0, 1000], 1, 3, Show::Idle), [254, 128, 2]);
     }
 
     #[test]
@@ -323,10 +347,10 @@ mod tests {
         let cold = || vec![piece(0, 10, 0, 100, 9)];
         // Seconds 1 to 2 hot, 2 to 3 cold, nothing known from 3 to 4, then hot.
         let moments = [moment(1, hot()), moment(2, cold()), moment(4, hot())];
-        assert_eq!(rendered(&moments, [0, 6000], 6, 1, Show::Hot), [0, 255, 2, 0, 255, 0]);
+        assert_eq!(rendered(&moments, [0, 6000], 6, 1, Show::Hot), [0, 254, 2, 0, 254, 0]);
         // A column in the middle of a window shows it; one over two of them shows the mean: half is hot.
         let half = byte((0.5_f64.log10() + 3.0) / 3.0);
-        assert_eq!(rendered(&moments, [1250, 1750], 1, 1, Show::Hot), [255]);
+        assert_eq!(rendered(&moments, [1250, 1750], 1, 1, Show::Hot), [254]);
         assert_eq!(rendered(&moments, [1500, 2500], 1, 1, Show::Hot), [half]);
     }
 
@@ -336,9 +360,9 @@ mod tests {
         let merged = |hot, peak_hot| vec![Piece { peak_hot, ..piece(0, 500, hot, 1, 0) }];
         let moments = [moment(0, with(0)), moment(1, with(500)), moment(2, with(50)), moment(3, merged(5, 50))];
         // A tenth, and a hundredth.
-        assert_eq!(rendered(&moments, [0, 4000], 4, 2, Show::Peak), [2, 86, 255, 86, 171, 86, 171, 0]);
+        assert_eq!(rendered(&moments, [0, 4000], 4, 2, Show::Peak), [2, 86, 254, 86, 170, 86, 170, 0]);
         // Over two moments: of both, that with more. Both huge ranges in one cell: half at most.
-        assert_eq!(rendered(&moments, [0, 4000], 2, 2, Show::Peak), [255, 86, 171, 86]);
+        assert_eq!(rendered(&moments, [0, 4000], 2, 2, Show::Peak), [254, 86, 170, 86]);
         let of_both = byte(((505.0_f64 / 1000.0).log10() + 3.0) / 3.0);
         assert_eq!(rendered(&moments, [0, 2000], 1, 1, Show::Peak), [of_both]);
         // In the mean of the first three, 550 of 1,500.
@@ -346,12 +370,49 @@ mod tests {
         assert_eq!(rendered(&moments, [0, 3000], 1, 2, Show::Hot)[0], mean);
     }
 
+    /// Of 512 pages so many were measured, and 64 of them are hot.
+    #[test]
+    fn what_is_hardly_measured_is_unmeasured_and_not_idle() {
+        let of = |measured| vec![Piece { measured, ..piece(0, 512, 64, 1, 5) }];
+        let shown = |measured, show| rendered(&[moment(0, of(measured))], [0, 1000], 1, 1, show)[0];
+        let share = |share: f64| byte((share.log10() + 3.0) / 3.0);
+        for show in [Show::Hot, Show::Peak] {
+            assert_eq!(
+                [0, 255, 256, 512].map(|measured| shown(measured, show)),
+                [1, 1, share(0.25), share(0.125)],
+                "{show:?}"
+            );
+        }
+        assert_eq!([255, 256].map(|measured| shown(measured, Show::Interval) == 1), [true, false]);
+        assert_eq!([255, 256].map(|measured| shown(measured, Show::Idle) == 1), [true, false]);
+        // A cell of two huge ranges, of which one was not looked at.
+        let both = |hot| vec![piece(0, 512, hot, 1, 5), piece(1, 300, 0, 0, 0)];
+        assert_eq!(rendered(&[moment(0, both(0))], [0, 1000], 1, 1, Show::Hot), [2]);
+        // The peak is that of moments in which it was measured, and the mean is over all.
+        let moments = [moment(0, of(10)), moment(1, of(512))];
+        assert_eq!(rendered(&moments, [0, 2000], 1, 1, Show::Peak), [share(0.125)]);
+        assert_eq!(rendered(&moments, [0, 2000], 1, 1, Show::Hot), [share(128.0 / 522.0)]);
+    }
+
+    #[test]
+    fn an_odd_value_is_an_estimate_for_the_most_part() {
+        let of = |estimated, hot| vec![Piece { estimated, ..piece(0, 512, hot, 1, 5) }];
+        let shown = |estimated, hot| rendered(&[moment(0, of(estimated, hot))], [0, 1000], 1, 1, Show::Hot)[0];
+        assert_eq!([0, 256, 257, 512].map(|estimated| shown(estimated, 512)), [254, 254, 255, 255]);
+        assert_eq!([0, 512].map(|estimated| shown(estimated, 0)), [2, 3]);
+        for show in [Show::Peak, Show::Interval, Show::Idle] {
+            let [measured, estimated] =
+                [0, 512].map(|pages| rendered(&[moment(0, of(pages, 64))], [0, 1000], 1, 1, show)[0]);
+            assert_eq!((measured % 2, estimated), (0, measured + 1), "{show:?}");
+        }
+    }
+
     #[test]
     fn a_region_counts_by_the_part_of_it_that_is_in_a_cell() {
         let moments = [moment(0, vec![piece(0, 512, 512, 1, 0), piece(1, 512, 0, 100, 9)])];
         let third = byte((0.5_f64.log10() + 3.0) / 3.0);
-        assert_eq!(rendered(&moments, [0, 1000], 1, 3, Show::Hot), [255, third, 2]);
-        assert_eq!(rendered(&moments, [0, 1000], 1, 4, Show::Hot), [255, 255, 2, 2]);
+        assert_eq!(rendered(&moments, [0, 1000], 1, 3, Show::Hot), [254, third, 2]);
+        assert_eq!(rendered(&moments, [0, 1000], 1, 4, Show::Hot), [254, 254, 2, 2]);
         let layout = Layout::with(None, moments[0].processes[0].regions.iter().map(|region| region.range));
         let upper = Tile { time_ms: [0, 1000], packed: [PMD_SIZE, 3 * PMD_SIZE], width: 1, height: 2, show: Show::Hot };
         assert_eq!(upper.render(&moments, ID, &layout), (vec![2, 0], 1000));

@@ -30,6 +30,6 @@ pub use pattern::{Layout, Pattern};
 pub use progress::Progress;
 pub use recent::RecentCounts;
 pub use run::{run, run_json};
-pub use score::{NEAR, RateScore, Reported, score_amount, score_rates};
+pub use score::{NEAR, RateScore, Reported, score_amount, score_rates, unknown_pages};
 pub use server::Server;
 pub use store::{Keys, Reuse, Store};

@@ -109,6 +109,17 @@ pub fn score_pages(hot: &[bool], memory: AddrRange, target: &Target, now: Ns, ho
     score
 }
 
+/// Pages of `memory` that the target has and whose heat was not measured: nothing is known of them, or it is estimated. A picture with such pages
+/// is not exact.
+pub fn unknown_pages(target: &Target, memory: AddrRange, now: Ns) -> u64 {
+    let mut pages = 0;
+    target.for_pmds_in(pmds_of(memory), now, |pmd, view| {
+        let unknown = view.runs.iter().filter(|run| !run.interval.is_measured() || run.estimated);
+        pages += unknown.map(|run| pages_in(memory, pmd, std::slice::from_ref(run)).count() as u64).sum::<u64>();
+    });
+    pages
+}
+
 /// Compares amounts: as many of the `reported` hot pages are right as can be.
 pub fn score_amount(hot_pages: f64, reported: u64) -> Score {
     let mut score = Score::of(hot_pages);
@@ -228,6 +239,26 @@ mod tests {
         let score = score_pages(&hot, part, &target(), NOW, S);
         // Pages 100 to 300 are reported, 100 to 250 are hot.
         assert_eq!((score.true_hot_pages, score.false_hot_pages, score.hot_pages), (150.0, 50.0, 150.0));
+    }
+
+    #[test]
+    fn what_is_estimated_is_unknown_and_not_unmeasured() {
+        assert_eq!(unknown_pages(&target(), memory(), NOW), 512);
+        let part = AddrRange::new(Addr(8 * PMD_SIZE + 100 * PAGE_SIZE), Addr(9 * PMD_SIZE + 100 * PAGE_SIZE));
+        assert_eq!(unknown_pages(&target(), part, NOW), 100);
+        // Ten pages that came after several checks of the others are taken to be like these.
+        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: S }, 1);
+        let mut read = |at, pages: Range<usize>, young| {
+            target.read(at, PmdNo(8), PmdBits::Pages { young, present: pages.collect() });
+            if at == 0 {
+                (0..6).for_each(|_| target.cleared(0, PmdNo(8), Mask::NONE));
+            }
+        };
+        read(0, 0..300, Mask::ALL);
+        read(20 * S, 0..300, Mask::NONE);
+        read(21 * S, 0..310, (300..310).collect());
+        assert_eq!(unknown_pages(&target, memory(), 21 * S), 10);
+        assert_eq!(Reported::of(Some(&target), memory(), 21 * S, S).unmeasured_pages, 0);
     }
 
     #[test]

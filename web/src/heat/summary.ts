@@ -23,7 +23,7 @@ export interface SummaryRequest {
   windowMs: number;
 }
 
-/** Mean of the cells of a run, in share of resident memory; null if nothing in it was measured. */
+/** Mean of the cells of a run, in share of measured memory; null if nothing in it was measured. */
 export function meanShare(values: Uint8Array, run: NamedRun, total: number): number | null {
   const first = Math.ceil((run.lo / total) * values.length);
   const end = Math.floor((run.hi / total) * values.length);
@@ -46,7 +46,7 @@ async function summary(id: string, wanted: SummaryRequest, signal: AbortSignal):
   const exact = await tile(id, { ...column, lo: best.run.lo, hi: best.run.hi, rows: 1 }, signal);
   const hot = shareOf(exact.values[0] ?? 0);
   if (hot === 0) return "No mapping has hot memory in the newest snapshot.";
-  return `Hottest mapping in the newest snapshot: ${mappingName(best.run.name)}, ${share(hot)} of its resident memory is hot.`;
+  return `Hottest mapping in the newest snapshot: ${mappingName(best.run.name)}, ${share(hot)} of its measured memory is hot.`;
 }
 
 export class SummaryLine {

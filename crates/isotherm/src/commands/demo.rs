@@ -33,7 +33,7 @@ use isotherm_sys::proc::Proc;
 use isotherm_sys::{clock, free, random};
 use isotherm_units::Bytes;
 use isotherm_view::heatmap::Scale;
-use isotherm_workload::{Child, GoodSince};
+use isotherm_workload::{Child, GoodSince, unknown_pages};
 use known::Known;
 use std::io;
 use std::io::Write as _;
@@ -285,8 +285,9 @@ impl Comparing<'_> {
             truth.note(now);
             let hot_amount = snapshot.targets.first().map_or(0, |t| t.temperature.within_ns(HOT_NS));
             let found = truth.found(&Seen { now, pages, hot_amount });
-            if pages.is_some() {
-                since.note(after_ns as f64 / 1e9, &found.score, found.unmeasured_pages == 0);
+            if let Some(pages) = pages {
+                let is_complete = unknown_pages(pages, truth.child().memory(), now) == 0;
+                since.note(after_ns as f64 / 1e9, &found.score, is_complete);
             }
             found
         })

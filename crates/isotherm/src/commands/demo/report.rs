@@ -29,7 +29,7 @@ pub(super) struct Report {
     /// Seconds until precision and recall were 0.95 or better and stayed so. `None` if they were not, or were not compared
     /// page by page.
     good_s: Option<f64>,
-    /// The same for 0.99, with nothing unmeasured.
+    /// The same for 0.99, with nothing unmeasured or estimated.
     exact_s: Option<f64>,
     /// CPU of the monitor while watching, percent of one core.
     monitor_cpu_pct: f64,
