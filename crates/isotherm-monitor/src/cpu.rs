@@ -9,7 +9,7 @@
 //! - Background scans and listings are stretched until they take no more than their share. On a busy machine everything
 //!   takes more CPU time, and less is done.
 //! - The first credit is paid back between 12 and 55 s, with three to six tenths of the budget. Checks and scans are planned with the rest, first
-//!   checks with seven tenths at least. After a dear opening it takes as much longer as that is paid back. With a whole budget checks and scans
+//!   checks with seven tenths at least. After an expensive opening it takes as much longer as that is paid back. With a whole budget checks and scans
 //!   would take what bookkeeping leaves, and nothing would be paid back. Before that the first picture counts: where
 //!   clears take twice as long as usual, 4 GiB have half of their first checks to come when the credit is used up.
 //! - The cost of opening the source beyond a part of the first credit is paid back with half of the budget. Opening may
@@ -82,7 +82,7 @@ pub(crate) struct CpuBudget {
     seen: Ns,
     /// CPU time of the thread before anything was done here.
     from: Ns,
-    /// When that was.
+    /// When the budget began.
     began: Ns,
     /// The part of the opening cost that is not paid back yet, and when a part was last paid.
     opening_debt_ns: f64,
@@ -313,19 +313,19 @@ impl CpuBudget {
     /// When to list again after a listing that took so much CPU time, at the earliest after `tick`.
     pub fn listing_period_ns(&self, took: Ns, tick: Ns, now: Ns) -> Ns {
         let at_first = self.first_wait && now.saturating_sub(self.began) < AT_FIRST;
-        self.period_ns(took, if at_first { LISTING_SHARE_AT_FIRST } else { LISTING_SHARE }).max(tick)
+        self.period_ns(took, if at_first { LISTING_SHARE_AT_FIRST } else { LISTING_SHARE }, tick)
     }
 
     /// The same of listings that come at once, as a process executes another program.
     pub fn hurried_listing_period_ns(&self, took: Ns, tick: Ns) -> Ns {
-        self.period_ns(took, LISTING_SHARE).max(tick)
+        self.period_ns(took, LISTING_SHARE, tick)
     }
 
-    /// The time in which this share of the budget pays for what took so long.
-    fn period_ns(&self, took: Ns, share: f64) -> Ns {
+    /// The time in which this share of the budget pays for what took so long, or `tick` if that is longer.
+    fn period_ns(&self, took: Ns, share: f64, tick: Ns) -> Ns {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
         let period = (took as f64 / (self.shares.share().min(1.0) * share)).min(MAX_LISTING_PERIOD as f64) as Ns;
-        period
+        period.max(tick)
     }
 
     /// How many huge ranges can be checked once in `time`.

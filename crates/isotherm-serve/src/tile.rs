@@ -238,7 +238,7 @@ fn is_measured(measured: f64, resident: f64) -> bool {
 
 /// The value of a share, on three decades: a thousandth of the pages is the least that differs from none.
 fn hot_share(share: f64) -> u8 {
-    if share <= 0.0 { 2 } else { byte((share.log10() + 3.0) / 3.0) }
+    if share <= 0.0 { byte(0.0) } else { byte((share.log10() + 3.0) / 3.0) }
 }
 
 /// The value of a time between `shortest_ms` (hottest) and one hour.
@@ -385,7 +385,7 @@ mod tests {
         }
         assert_eq!([255, 256].map(|measured| shown(measured, Show::Interval) == 1), [true, false]);
         assert_eq!([255, 256].map(|measured| shown(measured, Show::Idle) == 1), [true, false]);
-        // A cell of two huge ranges, of which one was not looked at.
+        // A cell of two huge ranges, of which one was not checked yet.
         let both = |hot| vec![piece(0, 512, hot, 1, 5), piece(1, 300, 0, 0, 0)];
         assert_eq!(rendered(&[moment(0, both(0))], [0, 1000], 1, 1, Show::Hot), [2]);
         // The peak is that of moments in which it was measured, and the mean is over all.

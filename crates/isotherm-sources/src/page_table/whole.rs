@@ -17,8 +17,8 @@ use std::io;
 const MAX_STALL_NS: u64 = 500_000_000;
 /// The same where advice would clear it as well, but memory is short: 1.4 GiB.
 const MAX_STALL_IN_SHORTAGE_NS: u64 = 20_000_000;
-/// Huge ranges of private memory are few if there are so many times as many with mappings of files.
-const FEW_BESIDE_FILES: usize = 8;
+/// With so many huge ranges with mappings of files for each of private memory, the latter do not decide what is cleared.
+const FILE_RANGES_THRESHOLD: usize = 8;
 /// What a page takes: to clear it, and to step over it in a walk that only flushes the TLB.
 const CLEAR_NS_PER_PAGE: u64 = 50;
 const FLUSH_NS_PER_PAGE: u64 = 3;
@@ -206,7 +206,11 @@ impl PageTable {
 fn wanted(of_files: usize, private: usize, status: &Status) -> clear_refs::Clear {
     let private_pages = (private * PAGES_PER_PMD) as u64;
     let is_worth_all = is_worth_a_stall(private_pages, || status.rss.unwrap_or_default().pages());
-    if is_worth_all || private * FEW_BESIDE_FILES > of_files { clear_refs::Clear::All } else { clear_refs::Clear::File }
+    if is_worth_all || private * FILE_RANGES_THRESHOLD > of_files {
+        clear_refs::Clear::All
+    } else {
+        clear_refs::Clear::File
+    }
 }
 
 /// For how long page faults of a process wait while it is cleared, about. Written pages of private mappings of files are not among those of files
