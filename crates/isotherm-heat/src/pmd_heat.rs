@@ -182,12 +182,12 @@ impl PmdHeat {
     }
 
     /// Pages that are not cleared.
-    pub(crate) fn uncleared(&self) -> u64 {
+    pub(crate) fn uncleared(&self) -> Mask {
         match self {
-            PmdHeat::Pages(pages) => u64::from(pages.uncleared().count()),
-            PmdHeat::Packed(packed) => u64::from(packed.uncleared().count()),
-            other if other.has_uncleared() => PAGES_PER_PMD as u64,
-            _ => 0,
+            PmdHeat::Pages(pages) => pages.uncleared(),
+            PmdHeat::Packed(packed) => packed.uncleared(),
+            other if other.has_uncleared() => Mask::ALL,
+            _ => Mask::NONE,
         }
     }
 
@@ -195,7 +195,7 @@ impl PmdHeat {
     pub(crate) fn uncleared_walks(&self) -> u64 {
         match self {
             PmdHeat::Huge(_) => u64::from(self.has_uncleared()),
-            small => small.uncleared(),
+            small => u64::from(small.uncleared().count()),
         }
     }
 

@@ -181,7 +181,7 @@ pub struct Target {
     /// Huge ranges that were neither cleared nor found to be unclearable yet.
     unchecked: usize,
     /// Of huge ranges of which the last clear reached some pages: how many it did not.
-    partly_stuck: PmdMap<u64>,
+    partly_stuck: PmdMap<Mask>,
 }
 
 impl Target {
@@ -488,7 +488,7 @@ impl Target {
     /// were read just before: where none was accessed since the last clear, its check goes on.
     pub fn process_cleared(&mut self, now: Ns, pmd: PmdNo, pages: Mask) {
         let Some(entry) = self.pmds.get(pmd) else { return };
-        let is_new = !entry.timing.is(Flags::CHECKED) || entry.heat.has_uncleared();
+        let is_new = !(entry.heat.uncleared() & pages).is_empty();
         // Hugetlb and device memory: such a clear skips it, too, and it would look hot for ever.
         if is_new && !entry.timing.is(Flags::UNCLEARABLE) {
             self.mark_cleared(now, pmd, !pages);

@@ -14,11 +14,12 @@ impl Target {
     /// Notes that the last clear of `pmd` did not reach the pages in `stuck`, and has newly cleared `learned` pages.
     pub(super) fn note_stuck(&mut self, pmd: PmdNo, learned: u64, stuck: Mask) {
         let Some(entry) = self.pmds.get_mut(pmd) else { return };
-        let is_stuck = !stuck.is_empty();
-        entry.timing.flags.set(Flags::STUCK, is_stuck && learned == 0);
         // A clear reaches all others, so these are what it has left.
         let left = entry.heat.uncleared();
-        if is_stuck && learned > 0 && is_much(left, entry.heat.resident()) {
+        // A few are estimated from the rest, which may turn hot and is checked as any other memory.
+        let is_stuck = !stuck.is_empty() && is_much(u64::from(left.count()), entry.heat.resident());
+        entry.timing.flags.set(Flags::STUCK, is_stuck && learned == 0);
+        if is_stuck && learned > 0 {
             self.partly_stuck.insert(pmd, left);
         } else {
             self.partly_stuck.remove(pmd);
@@ -28,11 +29,13 @@ impl Target {
     /// Huge ranges with pages that the last clear did not reach, in address order, and how many pages these are: without those that went or
     /// were cleared with the process since. O(huge ranges).
     pub fn stuck(&self) -> (Vec<PmdNo>, u64) {
-        let uncleared = |pmd: PmdNo| self.pmds.get(pmd).map_or(0, |entry| entry.heat.uncleared());
+        let uncleared = |pmd: PmdNo| self.pmds.get(pmd).map_or(Mask::NONE, |entry| entry.heat.uncleared());
         let wholly = self.pmds.iter().filter(|(_, entry)| entry.timing.is(Flags::STUCK));
         let wholly = wholly.map(|(pmd, entry)| (pmd, entry.heat.uncleared()));
-        let partly = self.partly_stuck.iter().map(|(pmd, left)| (pmd, uncleared(pmd).min(*left)));
-        let mut left: Vec<(PmdNo, u64)> = wholly.chain(partly).filter(|(_, pages)| *pages > 0).collect();
+        // Others that were accessed since are cleared when their time comes.
+        let partly = self.partly_stuck.iter().map(|(pmd, left)| (pmd, uncleared(pmd) & *left));
+        let pages = wholly.chain(partly).map(|(pmd, pages)| (pmd, u64::from(pages.count())));
+        let mut left: Vec<(PmdNo, u64)> = pages.filter(|(_, pages)| *pages > 0).collect();
         left.sort_unstable();
         let pages = left.iter().map(|(_, pages)| pages).sum();
         (left.into_iter().map(|(pmd, _)| pmd).collect(), pages)
@@ -100,6 +103,50 @@ mod tests {
         assert_eq!(target.stuck(), (vec![PmdNo(1)], 512 - 40), "nothing was left that the clear could reach");
         target.refused(140 * S, PmdNo(1));
         assert_eq!(target.stuck(), (vec![], 0), "hugetlb memory lies there now");
+    }
+
+    /// Of a clear of all of it only the shared pages were measured anew, and stay so.
+    #[test]
+    fn own_pages_that_are_hot_again_after_a_clear_of_the_process_are_not_stuck() {
+        let own: Mask = (0..40).collect();
+        let mut target = target();
+        target.cleared(S, PmdNo(1), !own);
+        target.process_cleared(2 * S, PmdNo(1), Mask::ALL);
+        accessed(&mut target, 2 * S + 10_000_000, own);
+        assert_eq!(target.stuck(), (vec![], 0));
+    }
+
+    #[test]
+    fn a_few_stuck_pages_do_not_keep_the_rest_from_being_checked_at_once() {
+        let shared: Mask = (0..12).collect();
+        let mut target = target();
+        target.cleared(S, PmdNo(1), shared);
+        accessed(&mut target, 3 * S, shared);
+        target.cleared(3 * S, PmdNo(1), shared);
+        accessed(&mut target, 20 * S, Mask::ALL);
+        assert_eq!(
+            target.due_clears(20 * S, crate::track::ClearQuota { urgent: 64, first: 0, routine: 0 }),
+            [PmdNo(1)]
+        );
+    }
+
+    /// A clear of files does not reach the process's own pages.
+    #[test]
+    fn a_clear_of_files_leaves_the_check_of_cleared_file_pages_alone() {
+        let files: Mask = (0..40).collect();
+        let mut target = target();
+        target.cleared(S, PmdNo(1), Mask::NONE);
+        let mut now = S;
+        while now < 60 * S {
+            now = target.next_read().unwrap();
+            target.due_reads(now);
+            accessed(&mut target, now, Mask::NONE);
+        }
+        accessed(&mut target, now + 1, !files);
+        let next = |target: &Target| target.pmds.get(PmdNo(1)).map(|entry| entry.timing.next_read());
+        let before = next(&target);
+        target.process_cleared(now + 2, PmdNo(1), files);
+        assert_eq!(next(&target), before);
     }
 
     /// It was read just before. What it knows of its pages would be that of a clear a moment ago.

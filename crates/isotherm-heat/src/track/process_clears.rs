@@ -28,11 +28,11 @@ impl ProcessClears {
         ProcessClears { next: now + STUCK_FIRST, interval: STUCK_FIRST }
     }
 
-    /// Whether a clear may come now. If so, and if it does not come, the next may come an interval later.
+    /// Whether a clear may come now. If so, and if it does not come, the next may come an interval later, or two minutes: that long was waited already.
     pub fn is_due(&mut self, now: Ns) -> bool {
         let is_due = now >= self.next;
         if is_due {
-            self.next = now + self.interval;
+            self.next = now + self.interval.min(MAX_STUCK);
         }
         is_due
     }
@@ -84,6 +84,10 @@ mod tests {
         assert!(!clears.is_due(now + 400 * S - 1) && clears.is_due(now + 400 * S));
         clears.cleared(&some(Clear { at: now, ..Clear::default() }), 500 * S);
         assert!(!clears.is_due(now + 500 * S - 1) && clears.is_due(now + 500 * S));
+        assert!(
+            clears.is_due(now + 620 * S),
+            "it did not come, as the map was busy: what had to be waited for is over"
+        );
     }
 
     #[test]
