@@ -62,8 +62,9 @@ pub const FIRST_READ: Ns = 10_000_000;
 /// Pages touched at least this often are expected to be touched again during a check. Their cost is reserved in
 /// advance.
 pub const HORIZON: Ns = 10_000_000_000;
-/// A huge range whose next read is this far away, or farther, is packed until then.
-const PACKED_FROM: Ns = 32 * FIRST_READ;
+/// A huge range whose next read is this far away, or farther, is packed until then. Not one whose check goes on: to pack and to unpack it takes as long as
+/// two reads.
+const PACKED_FROM: Ns = 128 * FIRST_READ;
 /// One in which a read has found accesses is packed only if the next read is this far away: that will find some too, and packing and
 /// unpacking take as long as the read itself. Background scans are so near where the target has a few GiB.
 const PACKED_FROM_IF_ACCESSED: Ns = 256 * FIRST_READ;

@@ -37,9 +37,9 @@ const READS_OF_A_CHECK: f64 = 8.0;
 const MAX_WITHHELD: f64 = 0.75;
 const MAX_WITHHELD_IN_DEBT: f64 = 0.85;
 /// The share for listing processes and mappings, and in the first minute while much waits for its first check. A listing of 14 GiB takes 1 ms,
-/// so one a second was a tenth of what these checks had. New memory is found after 1.7 s there then.
+/// so one a second was a tenth of what these checks had. New memory is found after 2.5 s there then.
 const LISTING_SHARE: f64 = 0.15;
-const LISTING_SHARE_AT_FIRST: f64 = 0.06;
+const LISTING_SHARE_AT_FIRST: f64 = 0.04;
 const AT_FIRST: Ns = 60_000_000_000;
 /// The longest time between two listings: new processes and memory are found within it.
 pub(crate) const MAX_LISTING_PERIOD: Ns = 12_000_000_000;
@@ -466,11 +466,11 @@ mod tests {
         let mut budget = CpuBudget::new(1.0, (0, 0), 0);
         let periods =
             |budget: &CpuBudget, now| [0, 1_500_000, 15_000_000, S].map(|took| budget.listing_period_ns(took, S, now));
-        // 1.5 ms a second, and 0.6 in the first minute while much was not checked yet.
+        // 1.5 ms a second, and 0.4 in the first minute while much was not checked yet.
         budget.note_unchecked(100, 5);
         assert_eq!(periods(&budget, S), [S, S, 10 * S, 12 * S]);
         budget.note_unchecked(100, 6);
-        assert_eq!(periods(&budget, S), [S, 2500 * MS, 12 * S, 12 * S]);
+        assert_eq!(periods(&budget, S), [S, 3750 * MS, 12 * S, 12 * S]);
         assert_eq!(budget.hurried_listing_period_ns(1_500_000, S / 2), S);
         // Where new memory comes all the time, something always waits.
         assert_eq!(periods(&budget, 61 * S), [S, S, 10 * S, 12 * S]);

@@ -44,10 +44,12 @@ impl PageTable {
         for chunk in pmds.chunks(PMDS_PER_CLEAR) {
             let mut cleared = Vec::with_capacity(chunk.len());
             let found = self.look_for_few(pid, chunk, &mut total)?;
+            let mut has_few = false;
             for run in chunk.chunk_by(|a, b| a.next() == *b && b.0 % PMDS_PER_ADVICE != 0) {
                 let range = AddrRange::new(run[0].addr(), run[run.len() - 1].next().addr());
-                let refusal =
-                    if self.clear_few(pid, run, &found)? { Refusal::Nothing } else { self.clear_run(pid, range)? };
+                let of_few = self.clear_few(pid, run, &found)?;
+                has_few |= of_few;
+                let refusal = if of_few { Refusal::Nothing } else { self.clear_run(pid, range)? };
                 let at = clock::monotonic_ns();
                 // Something in the run refused: ask huge range by huge range.
                 let one_by_one = run.len() > 1 && refusal != Refusal::Nothing && self.advises(pid)?;
@@ -62,6 +64,7 @@ impl PageTable {
                     cleared.push((at, *pmd, if last_way { Refusal::Final } else { own }));
                 }
             }
+            self.target(pid)?.few.note(has_few);
             let verified = self.verify(pid, &cleared, sink)?;
             total.answered += chunk.len();
             total.add_reads(verified);
@@ -103,7 +106,8 @@ impl PageTable {
         total: &mut Progress,
     ) -> Result<HashMap<PmdNo, PmdBits>, Error> {
         let mut found = HashMap::new();
-        if !self.advises(pid)? || !self.page_advice.is_allowed(clock::monotonic_ns()) {
+        if !self.advises(pid)? || !self.page_advice.is_allowed(clock::monotonic_ns()) || !self.target(pid)?.few.looks()
+        {
             return Ok(found);
         }
         let read = self.read_pmds(pid, pmds, &mut |_, pmd, bits| {

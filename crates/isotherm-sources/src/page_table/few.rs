@@ -55,6 +55,30 @@ impl PageAdvice {
     }
 }
 
+/// Whether it is worth reading what is to be cleared of one process. Before a first check all bits are set, and where such checks follow each other, to read
+/// them took a twelfth of the time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Luck {
+    in_vain: u32,
+}
+
+/// So many batches in a row without a range of which few pages were accessed show that more of them are to come.
+const IN_VAIN: u32 = 2;
+/// Then one in so many is read, to find out when that ends.
+const THEN_ONE_IN: u32 = 4;
+
+impl Luck {
+    /// Whether the next batch is worth it. `note` follows.
+    pub fn looks(self) -> bool {
+        self.in_vain < IN_VAIN || (self.in_vain - IN_VAIN + 1).is_multiple_of(THEN_ONE_IN)
+    }
+
+    /// Takes in whether few pages were accessed of any range of a batch.
+    pub fn note(&mut self, found: bool) {
+        self.in_vain = if found { 0 } else { self.in_vain.wrapping_add(1).max(1) };
+    }
+}
+
 /// The ranges to advise in place of `run`, neighbouring huge ranges of which `bits` were found. None at all if no page was accessed. `None` if
 /// the whole run costs about as much, or if not all of it is small pages that could be read.
 pub(super) fn accessed_ranges(run: &[PmdNo], bits: impl Fn(PmdNo) -> Option<PmdBits>) -> Option<Vec<AddrRange>> {
@@ -89,6 +113,21 @@ mod tests {
 
     fn of_pages(pages: impl IntoIterator<Item = usize>) -> PmdBits {
         PmdBits::Pages { young: pages.into_iter().collect(), present: Mask::ALL }
+    }
+
+    #[test]
+    fn what_was_in_vain_twice_is_tried_once_in_four_times_until_it_is_not() {
+        let mut luck = Luck::default();
+        let mut looked = |found: bool| {
+            let looks = luck.looks();
+            luck.note(looks && found);
+            looks
+        };
+        let of_first_checks: Vec<bool> = (0..12).map(|_| looked(false)).collect();
+        let at: Vec<usize> = (0..12).filter(|at| of_first_checks[*at]).collect();
+        assert_eq!(at, [0, 1, 5, 9]);
+        let of_others: Vec<bool> = (0..4).map(|_| looked(true)).collect();
+        assert_eq!(of_others, [false, true, true, true]);
     }
 
     /// Pages of each range, counted from the start of the first of `pmds`, huge ranges 4 and after.

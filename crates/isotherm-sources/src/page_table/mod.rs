@@ -128,6 +128,7 @@ struct Watched {
     kernel_made: Arc<[(PmdNo, Mask)]>,
     /// Whether memory is so short that advice would do harm.
     shortage: Shortage,
+    few: few::Luck,
     patience: Patience,
     /// The number of huge ranges at the last listing.
     pmds: usize,
@@ -303,6 +304,7 @@ impl PageTable {
             shared: HashMap::new(),
             kernel_made: Arc::default(),
             shortage: Shortage::default(),
+            few: few::Luck::default(),
             patience: Patience::default(),
             pmds: 0,
             grown: true,
