@@ -23,6 +23,8 @@ export interface Row {
   resident_bytes: number;
   huge_bytes: number;
   hot_small_bytes: number;
+  /** Of the classes, what was not checked itself yet. */
+  estimated_bytes: number;
   swapped_bytes: number | null;
   classes: Classes;
   wss: WorkingSet;

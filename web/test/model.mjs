@@ -69,7 +69,7 @@ function rowOf(resident, hot, random, points) {
   classes.idle = resident - hot - classes.warm - classes.cold - classes.unmeasured;
   const wss = { "10s": hot, "1m": hot + classes.warm, "10m": hot + classes.warm + classes.cold, "1h": Math.floor(resident * 0.9) };
   const history = Array.from({ length: points }, () => Math.floor(wss["1m"] * (0.7 + 0.3 * random())));
-  return { resident_bytes: resident, huge_bytes: Math.floor(hot / 3), hot_small_bytes: hot - Math.floor(hot / 3), swapped_bytes: 0, classes, wss, wss_history: history };
+  return { resident_bytes: resident, huge_bytes: Math.floor(hot / 3), hot_small_bytes: hot - Math.floor(hot / 3), estimated_bytes: Math.floor(resident * 0.01), swapped_bytes: 0, classes, wss, wss_history: history };
 }
 
 const NAMES = ["postgres", "java", "nginx", "node", "memcached", "python3", "sshd", "containerd", "kubelet", "systemd-journal"];

@@ -58,7 +58,7 @@ pub use sampled::Sampling;
 pub use score::Score;
 pub use snapshot::{
     Acted, CgroupMemory, Classes, Cost, Granularity, Mapping, PagesBehindHuge, Region, RunInfo, Snapshot, TargetFacts,
-    TargetHeat, TargetId, Thresholds,
+    TargetHeat, TargetId, Thresholds, is_mostly_estimated, is_mostly_measured,
 };
 pub(crate) use target::CREDIT_S;
 pub use target::{FIRST_READ, HORIZON, Tally, Target, View, Watch};

@@ -82,6 +82,18 @@ impl Region {
     }
 }
 
+/// Whether a picture shows the heat of memory of which so many pages are resident and so many of these measured: at least half. The numbers
+/// are of pages or of parts of pages.
+pub fn is_mostly_measured(measured: f64, resident: f64) -> bool {
+    measured > 0.0 && measured * 2.0 >= resident
+}
+
+/// Whether it shows this heat as an estimate: more than half of the measured pages were not checked themselves yet
+/// ([`Region::estimated_pages`]).
+pub fn is_mostly_estimated(estimated: f64, measured: f64) -> bool {
+    estimated * 2.0 > measured
+}
+
 /// A mapping of the target, as in `/proc/PID/maps`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Mapping {

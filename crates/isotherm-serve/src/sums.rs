@@ -28,6 +28,8 @@ pub struct Sum {
     pub huge: [u64; 5],
     /// Accessed at least once in a window.
     pub wss: [u64; 4],
+    /// Of the classes, what was not checked itself yet and is assumed to be like checked memory around it.
+    pub estimated: u64,
     /// Swapped out, if it is known of any process.
     pub swapped: Option<u64>,
 }
@@ -41,12 +43,17 @@ impl Sum {
     /// Its contribution to a sum.
     pub fn counted_once(process: &ProcessRow) -> Sum {
         let whole = process.heat.resident();
-        let mut reduce = Reduced::new(whole, whole.saturating_sub(process.counted_elsewhere_pages));
-        Sum::of_steps(process, |pages| reduce.reduce(pages))
+        let kept = whole.saturating_sub(process.counted_elsewhere_pages);
+        let mut reduce = Reduced::new(whole, kept);
+        let sum = Sum::of_steps(process, |pages| reduce.reduce(pages));
+        // The steps do not say which of their pages are estimated.
+        let estimated = Reduced::new(whole, kept).reduce(process.estimated_pages.min(whole));
+        Sum { estimated: Bytes::of_pages(estimated).0, ..sum }
     }
 
     fn of_steps(process: &ProcessRow, mut kept: impl FnMut(u64) -> u64) -> Sum {
-        let mut sum = Sum { swapped: process.swapped_bytes, ..Sum::default() };
+        let estimated = Bytes::of_pages(process.estimated_pages).0;
+        let mut sum = Sum { swapped: process.swapped_bytes, estimated, ..Sum::default() };
         for (interval, pages) in process.heat.iter() {
             let huge = process.heat_huge.at(interval).min(pages);
             let huge_bytes = Bytes::of_pages(kept(huge)).0;
@@ -69,6 +76,7 @@ impl Sum {
         for (mine, theirs) in pairs.chain(self.wss.iter_mut().zip(other.wss)) {
             *mine = mine.saturating_add(theirs);
         }
+        self.estimated = self.estimated.saturating_add(other.estimated);
         self.swapped = match (self.swapped, other.swapped) {
             (Some(mine), Some(theirs)) => Some(mine.saturating_add(theirs)),
             (mine, theirs) => mine.or(theirs),
@@ -84,6 +92,7 @@ impl Sum {
         }
         let count = std::cmp::max(count, 1);
         total.small.iter_mut().chain(&mut total.huge).chain(&mut total.wss).for_each(|bytes| *bytes /= count);
+        total.estimated /= count;
         total.swapped = total.swapped.map(|bytes| bytes / count);
         total
     }
@@ -116,10 +125,11 @@ impl Sum {
 /// The fields of a row of the overview.
 impl Serialize for Sum {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut row = serializer.serialize_struct("Sum", 6)?;
+        let mut row = serializer.serialize_struct("Sum", 7)?;
         row.serialize_field("resident_bytes", &self.resident())?;
         row.serialize_field("huge_bytes", &self.on_huge())?;
         row.serialize_field("hot_small_bytes", &self.hot_small())?;
+        row.serialize_field("estimated_bytes", &self.estimated)?;
         row.serialize_field("swapped_bytes", &self.swapped)?;
         row.serialize_field("classes", &Named(CLASSES, std::array::from_fn(|class| self.class(class))))?;
         row.serialize_field("wss", &Named(WINDOWS, self.wss))?;
@@ -241,6 +251,15 @@ mod tests {
         assert_eq!((sum.small[0], sum.small[3], sum.resident()), (50 << 12, 150 << 12, 200 << 12));
         let none = Sum::counted_once(&process(&[(at(0.5), 100)], &[], 500));
         assert_eq!(none.resident(), 0);
+    }
+
+    #[test]
+    fn what_is_estimated_is_counted_once_and_summed_like_the_classes() {
+        let row = ProcessRow { estimated_pages: 100, ..process(&[(at(0.5), 100), (at(500.0), 300)], &[], 200) };
+        assert_eq!([Sum::of(&row), Sum::counted_once(&row)].map(|sum| sum.estimated), [100 << 12, 50 << 12]);
+        let mut both = Sum::of(&row);
+        both.add(&Sum::counted_once(&row));
+        assert_eq!([both.estimated, Sum::mean([both, Sum::default()].iter()).estimated], [150 << 12, 75 << 12]);
     }
 
     #[test]

@@ -10,7 +10,7 @@
 
 use crate::layout::Layout;
 use crate::moment::{Moment, Piece};
-use isotherm_heat::TargetId;
+use isotherm_heat::{TargetId, is_mostly_estimated, is_mostly_measured};
 use isotherm_units::Addr;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -209,7 +209,7 @@ impl Cell {
 
     fn end_moment(&mut self) {
         let Now { resident, measured, hot } = std::mem::take(&mut self.now);
-        if is_measured(measured, resident) {
+        if is_mostly_measured(measured, resident) {
             self.peak = self.peak.max((hot / measured).min(1.0));
         }
     }
@@ -218,7 +218,7 @@ impl Cell {
         if self.resident <= 0.0 {
             return NOTHING;
         }
-        if !is_measured(self.measured, self.resident) {
+        if !is_mostly_measured(self.measured, self.resident) {
             return UNMEASURED;
         }
         let value = match show {
@@ -227,13 +227,8 @@ impl Cell {
             Show::Interval => colder(self.interval / self.measured, 1.0),
             Show::Idle => colder(self.idle / self.measured, 1000.0),
         };
-        value + u8::from(self.estimated * 2.0 > self.measured)
+        value + u8::from(is_mostly_estimated(self.estimated, self.measured))
     }
-}
-
-/// Whether at least half of what is resident was measured.
-fn is_measured(measured: f64, resident: f64) -> bool {
-    measured > 0.0 && measured * 2.0 >= resident
 }
 
 /// The value of a share, on three decades: a thousandth of the pages is the least that differs from none.

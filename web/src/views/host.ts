@@ -78,6 +78,7 @@ export class Totals {
       ["1 min", bytes(totals.wss["1m"])],
       ["10 min", bytes(totals.wss["10m"])],
       ["1 h", bytes(totals.wss["1h"])],
+      ["Estimated", bytes(totals.estimated_bytes), "Not checked itself yet: it counts like checked memory around it"],
     ]);
     drawBar(this.bar, totals.classes);
     CLASS_NAMES.forEach((name, i) => {

@@ -170,6 +170,8 @@ fn memory(text: &mut Text, shown: &Shown<'_>) {
     shown.largest().for_each(|(labels, group)| family.sample(labels, &[], group.sum.hot_small()));
     let mut family = text.family(&of::UNMEASURED);
     shown.all().for_each(|(labels, group)| family.sample(labels, &[], group.sum.unmeasured()));
+    let mut family = text.family(&of::ESTIMATED);
+    shown.largest().for_each(|(labels, group)| family.sample(labels, &[], group.sum.estimated));
     let mut family = text.family(&of::SWAPPED);
     for (labels, group) in shown.largest() {
         group.sum.swapped.into_iter().for_each(|bytes| family.sample(labels, &[], bytes));

@@ -83,6 +83,7 @@ metrics! {
     );
     HOT_SMALL = gauge("isotherm_hot_small_bytes", "bytes", Of::LargestCgroups, "Hot memory on small pages: what huge pages would help.");
     UNMEASURED = gauge("isotherm_unmeasured_bytes", "bytes", Of::EachCgroup, "Resident memory whose heat is not known yet. `beyond` takes the place of `other`.");
+    ESTIMATED = gauge("isotherm_estimated_bytes", "bytes", Of::LargestCgroups, "Memory of the classes that was not checked itself yet, and counts like checked memory around it.");
     SWAPPED = gauge("isotherm_swapped_bytes", "bytes", Of::LargestCgroups, "Memory of the processes that is swapped out, where it is known.");
     PROCESSES = gauge("isotherm_processes", "", Of::LargestCgroups, "Processes that are watched.");
     IDLE_AGE = Metric {

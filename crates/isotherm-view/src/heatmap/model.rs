@@ -22,7 +22,9 @@
 use super::axis::{self, AxisRow};
 use super::scale::MIN_SHARE;
 use crate::math;
-use isotherm_heat::{Interval, Mapping, Region, Snapshot, TargetHeat, TargetId};
+use isotherm_heat::{
+    Interval, Mapping, Region, Snapshot, TargetHeat, TargetId, is_mostly_estimated, is_mostly_measured,
+};
 use isotherm_units::{AddrRange, Bytes};
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -351,12 +353,12 @@ impl Sum {
     }
 
     fn cell(&self) -> Cell {
-        if self.measured > 0.0 && self.measured >= self.unmeasured {
+        if is_mostly_measured(self.measured, self.measured + self.unmeasured) {
             Cell::Measured(CellHeat {
                 hot_share: (self.hot / self.measured).clamp(0.0, 1.0),
                 interval: Interval::nearest_step(self.steps / self.measured),
                 idle: Interval::nearest_step(self.idle_steps / self.measured),
-                is_estimated: self.estimated * 2.0 > self.measured,
+                is_estimated: is_mostly_estimated(self.estimated, self.measured),
             })
         } else if self.unmeasured > 0.0 {
             Cell::Unmeasured

@@ -71,14 +71,15 @@ fn header_lines(state: &TopState, width: usize) -> Vec<Line<'static>> {
     }
     second.extend(cost.warning());
     second.extend(state.shown.iter().flat_map(|s| Caveats::of(std::slice::from_ref(&**s)).lines()));
-    second.extend(hot_by_estimate(state));
+    second.extend(estimates(state));
     let style = if cost.read_errors > 0 { Style::new().fg(Color::Yellow) } else { Style::new() };
     lines.push(Line::styled(fit(&second.join(" | "), width, Keep::Start, '…'), style));
     lines
 }
 
-/// Rows count a huge page as a whole, by its one accessed bit. Where pages were known before it was made: how much is hot if they count as they did.
-fn hot_by_estimate(state: &TopState) -> Option<String> {
+/// What in the rows is not by the accessed bit of each page. Memory that was not checked yet counts like checked memory around it. A huge page counts
+/// as a whole; where its pages were known before it was made: how much is hot if they count as they did.
+fn estimates(state: &TopState) -> Vec<String> {
     let all = match state.view {
         View::Processes => total_of(state.processes.iter().map(|(_, p)| p)),
         // What lies below a cgroup has rows of its own.
@@ -86,10 +87,13 @@ fn hot_by_estimate(state: &TopState) -> Option<String> {
             all.add(&c.own);
             all
         }),
-        View::Map(_) => return None,
+        View::Map(_) => return Vec::new(),
     };
-    let is_estimated = all.behind_huge_bytes.0 > 0;
-    is_estimated.then(|| format!("hot {} by bits, {} by estimate", all.hot_bytes, all.hot_by_estimate_bytes))
+    let (is_unchecked, is_behind_huge) = (all.estimated_bytes.0 > 0, all.behind_huge_bytes.0 > 0);
+    let unchecked = is_unchecked.then(|| format!("{} not checked yet and estimated", all.estimated_bytes));
+    let behind_huge =
+        is_behind_huge.then(|| format!("hot {} by bits, {} by estimate", all.hot_bytes, all.hot_by_estimate_bytes));
+    unchecked.into_iter().chain(behind_huge).collect()
 }
 
 /// Joins as many of the facts, from the first on, as fit completely.
@@ -398,6 +402,21 @@ mod tests {
         for _ in [View::Processes, View::Cgroups] {
             let text = screen(&state, 160, 10);
             assert!(text.contains("by bits, 1.0 MiB by estimate"), "{text}");
+            state.on_key(Key::Tab);
+        }
+    }
+
+    #[test]
+    fn what_is_not_checked_yet_is_shown() {
+        let mut shown = series(1).remove(0);
+        let mut state = TopState::new(run_info(), TopOptions::default());
+        state.update(Arc::new(shown.clone()));
+        assert!(!screen(&state, 160, 10).contains("estimated"));
+        shown.targets[0].regions[0].estimated_pages = 512;
+        state.update(Arc::new(shown));
+        for _ in [View::Processes, View::Cgroups] {
+            let text = screen(&state, 160, 10);
+            assert!(text.contains("2.0 MiB not checked yet and estimated"), "{text}");
             state.on_key(Key::Tab);
         }
     }

@@ -66,6 +66,7 @@ fn process(pid: u32, cgroup: &str, pages: u64) -> ProcessRow {
         heat: heat.clone().into(),
         heat_huge: vec![(20, pages)].into(),
         idle: heat.into(),
+        estimated_pages: pages,
         cgroup_limit_bytes: Some(1 << 30),
         ..ProcessRow::default()
     }
@@ -112,6 +113,7 @@ fn the_largest_have_all_series_others_three_and_the_rest_is_summed() {
     let others = f64::from(all - (2000 + 1991) * 10 / 2);
     assert_eq!(sum(&samples, "isotherm_memory_bytes", &[("cgroup", "other")]), others * 7.0 * 4096.0);
     assert_eq!(sum(&samples, "isotherm_unmeasured_bytes", &[]), f64::from(all) * 4096.0);
+    assert_eq!(sum(&samples, "isotherm_estimated_bytes", &[]), f64::from(all) * 4096.0);
     // Of the 200 smallest: 1000 + ... + 801.
     let beyond = |name| sum(&samples, name, &[("cgroup", "beyond")]);
     assert_eq!(beyond("isotherm_unmeasured_bytes"), f64::from((1000 + 801) * 200 / 2) * 4096.0);
