@@ -212,25 +212,46 @@ fn hangups_are_ignored() -> bool {
     mask & (1 << (SIGHUP - 1)) != 0
 }
 
-/// How long a program that we started may take to end when asked to.
-const MAX_ENDING: Duration = Duration::from_secs(2);
+/// How long a program of ours may take to end when asked to; and one of the user's, which may have much to save: as long as `docker stop` waits.
+pub const OURS_MAY_TAKE: Duration = Duration::from_secs(2);
+pub const USERS_MAY_TAKE: Duration = Duration::from_secs(10);
+/// A wait is reported from then on.
+const SILENT_FOR: Duration = Duration::from_secs(2);
 
-/// Ends a program that we started: SIGTERM lets it end cleanly, and after two seconds it is killed.
-pub fn end_child(child: &mut Child, what: &str) {
-    if !matches!(child.try_wait(), Ok(None)) {
+/// Ends a program that we started: SIGTERM lets it end cleanly, and if it has not after this time, it is killed.
+pub fn end_child(child: &mut Child, what: &str, may_take: Duration) {
+    if ends_within(child, Duration::ZERO) {
         return;
     }
     // Its pid is not reused until we wait for it.
     let _ = isotherm_sys::signal::terminate(child.id());
-    for _ in 0..MAX_ENDING.as_millis() / 20 {
-        if !matches!(child.try_wait(), Ok(None)) {
+    let later = may_take.saturating_sub(SILENT_FOR);
+    if ends_within(child, may_take.min(SILENT_FOR)) {
+        return;
+    }
+    let seconds = may_take.as_secs();
+    if !later.is_zero() {
+        output::note(format_args!(
+            "waiting up to {seconds} s for {what} to end; interrupt once more to leave it running"
+        ));
+        if ends_within(child, later) {
             return;
         }
-        std::thread::sleep(Duration::from_millis(20));
     }
-    output::note(format_args!("{what} did not end within 2 s of SIGTERM and is killed"));
+    output::note(format_args!("{what} did not end within {seconds} s of SIGTERM and is killed"));
     let _ = child.kill();
     let _ = child.wait();
+}
+
+fn ends_within(child: &mut Child, time: Duration) -> bool {
+    let began = Instant::now();
+    while matches!(child.try_wait(), Ok(None)) {
+        if began.elapsed() >= time {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    true
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::request;
 use crate::sandbox::Uses;
 use crate::service::for_program;
 pub use crate::stop::Stop;
-use crate::stop::end_child;
+use crate::stop::{USERS_MAY_TAKE, end_child};
 use crate::wall_time::WallTime;
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
@@ -79,7 +79,7 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        end_child(&mut self.0, "the command");
+        end_child(&mut self.0, "the command", USERS_MAY_TAKE);
     }
 }
 

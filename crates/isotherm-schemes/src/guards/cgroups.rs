@@ -2,8 +2,9 @@
 //! for room.
 //!
 //! A collapse charges a whole huge page while the pages that it replaces are still charged. Near a limit, that charge
-//! makes the kernel reclaim from the cgroup, which stalls its processes and can end in the OOM killer. The remaining
-//! room may be too small for the program's next burst. So some room is left alone below every limit.
+//! makes the kernel reclaim from the cgroup, which stalls its processes. (If that is not enough, the kernel refuses the
+//! charge: for one of this size it starts no OOM killer.) The remaining room may be too small for the program's next burst,
+//! which can. So some room is left alone below every limit.
 //!
 //! Page cache of the cgroup counts as used although the kernel could drop it, because dropping it is the stall to be
 //! avoided. A cgroup that page cache keeps at its limit is never collapsed.

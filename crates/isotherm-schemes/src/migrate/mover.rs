@@ -113,7 +113,9 @@ impl Mover {
     /// Takes in what has moved.
     pub fn moved(&mut self, pmd: PmdNo, moves: Moves, now: Ns) {
         self.promoted += u64::from(moves.promote.count());
-        let back = self.down.come_back_in(pmd, moves.promote, now);
+        // What goes down again has been up since, and who moved it there is not known: the kernel, by NUMA balancing.
+        let unseen = self.down.came_back_unseen(pmd, moves.demote, now);
+        let back = self.down.come_back_in(pmd, moves.promote, now) + unseen;
         // Nothing is brought back here, so nobody asks which are likely to follow.
         self.down.take_following();
         self.brake.note(back, self.working_set_pages, now);
@@ -167,6 +169,18 @@ mod tests {
         let stays = Some(Stays::Refaults);
         assert_eq!((status.back_bytes, status.stays, status.min_idle_ns), (2 << 20, stays, Some(120 * S)));
         assert_eq!(mover.search(70 * S), Some(Limits { idle_ns: None, ..LIMITS }));
+    }
+
+    /// NUMA balancing promotes.
+    #[test]
+    fn what_went_up_without_us_and_goes_down_again_has_come_back() {
+        let mut mover = Mover::new(LIMITS, 0);
+        mover.note(100_000, None, 60 * S);
+        let down = Moves { promote: Mask::NONE, demote: Mask::ALL };
+        mover.moved(PmdNo(1), down, 62 * S);
+        assert_eq!((mover.status().back_bytes, mover.status().stays), (0, None));
+        mover.moved(PmdNo(1), down, 200 * S);
+        assert_eq!((mover.status().back_bytes, mover.status().stays), (2 << 20, Some(Stays::Refaults)));
     }
 
     #[test]

@@ -4,11 +4,14 @@
 //! idle in one may be hot in another. Which page of the file a page of a mapping is is not known here, so of such a file
 //! the smallest of the counts is taken: never more than the least that one of them leaves alone.
 //!
+//! Processes of other cgroups may map the file as well. When a cgroup is reclaimed, the kernel heeds no accesses of others, and what these read again it
+//! counts as a refault of theirs, or not at all: no brake would notice. So what is hot there stays, too ([`IdleFiles::spared_by`]).
+//!
 //! Present pages are counted beside, by file those of the process with most: they may be charged to another cgroup, the one that has read the file
 //! first, and then the kernel takes nothing of them when this one is asked. [`super::reclaimer`] compares them with what is charged.
 
 use crate::facts::{is_named_memory, pages_within};
-use crate::page_out::{IdlePmd, Rules, idle_pages};
+use crate::page_out::{IdlePmd, Rules, idle_pages, idle_pages_in};
 use isotherm_heat::{Mapping, Ns, Target};
 use isotherm_sys::proc::Mounts;
 use isotherm_units::{Perms, PmdNo};
@@ -80,6 +83,38 @@ impl IdleFiles {
                 *known = Pages { idle: known.idle.min(pages.idle), present: known.present.max(pages.present) };
             };
             self.files.entry(name).and_modify(both).or_insert(pages);
+        }
+        self
+    }
+
+    /// Whether pages of this file are idle.
+    pub fn has(&self, file: &str) -> bool {
+        self.files.get(file).is_some_and(|pages| pages.idle > 0)
+    }
+
+    /// Of these files, what a process of another cgroup leaves alone: `None` of its pages are known if it is sampled. Files that it does not map are not in it.
+    /// Reads only the huge ranges of these files.
+    pub fn of_same(
+        &self,
+        target: Option<&Target>,
+        (mappings, mounts): Files<'_>,
+        min_idle_ns: Ns,
+        now: Ns,
+    ) -> IdleFiles {
+        let same: Vec<Mapping> = mappings.iter().filter(|mapping| self.has(&mapping.name)).cloned().collect();
+        let mut pmds: Vec<PmdNo> = same.iter().flat_map(|mapping| mapping.range.pmds()).collect();
+        pmds.dedup();
+        let idle = target.map_or(Vec::new(), |target| idle_pages_in(Rules { min_idle_ns }, target, &pmds, now));
+        IdleFiles::among(&idle, (&same, mounts))
+    }
+
+    /// The same, but that of each file no more is idle than a process of another cgroup leaves alone.
+    #[must_use]
+    pub fn spared_by(mut self, other: &IdleFiles) -> IdleFiles {
+        for (name, theirs) in &other.files {
+            if let Some(own) = self.files.get_mut(name) {
+                own.idle = own.idle.min(theirs.idle);
+            }
         }
         self
     }
@@ -184,5 +219,17 @@ mod tests {
         let own = among(&[idle(9, 0..10)], &[mapping(4608..4700, "/own", "r--s")]);
         assert_eq!(of(0..500).and(of(0..20)).and(own).pages(), 30);
         assert_eq!(of(0..500).and(of(0..0)).pages(), 0, "all of it is in use by the other");
+    }
+
+    #[test]
+    fn what_a_process_of_another_cgroup_uses_stays() {
+        let of = |name, pages: std::ops::Range<usize>| among(&[idle(1, pages)], &[mapping(512..1024, name, "r--s")]);
+        let own = || of("/var/db", 0..500).and(of("/own", 0..10));
+        assert_eq!(own().spared_by(&of("/var/db", 0..20)).pages(), 30);
+        assert_eq!(own().spared_by(&of("/theirs", 0..0)), own(), "and another file does not count");
+        // It is sampled: which of its pages are idle is not known.
+        let mappings = [mapping(0..512, "/theirs", "r--s"), mapping(512..1024, "/var/db", "r--s")];
+        let sampled = own().of_same(None, (&mappings, &Mounts::default()), 1, 1);
+        assert_eq!((sampled.files.len(), own().spared_by(&sampled).pages()), (1, 10));
     }
 }

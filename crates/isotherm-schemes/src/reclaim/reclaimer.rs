@@ -100,8 +100,9 @@ pub struct Reclaimer {
     /// The age at which idle pages were counted last.
     found_age: Ns,
     cannot_be_asked: bool,
-    /// By the watermarks of its scheme; active if it has none.
+    /// By the watermarks of its scheme, if it has some.
     is_active: bool,
+    marks: Option<Watermarks>,
     waiting: Option<Wait>,
     asked: Bytes,
     left_pages: u64,
@@ -124,6 +125,7 @@ impl Reclaimer {
             found_age: limits.min_idle_ns,
             cannot_be_asked: false,
             is_active: false,
+            marks: None,
             waiting: None,
             asked: Bytes(0),
             left_pages: 0,
@@ -146,9 +148,14 @@ impl Reclaimer {
     /// Takes in what was found idle at this age, with so much memory free.
     pub fn found(&mut self, found: Found, (marks, free_pct): (Option<Watermarks>, f64), now: Ns) {
         self.forget(found.idle_pages, now);
-        self.is_active = marks.is_none_or(|marks| marks.is_active(self.is_active, free_pct));
-        let stays = found.stays.or((!self.is_active).then_some(Stays::Watermarks));
-        (self.found, self.found_at) = (Found { stays, ..found }, now);
+        self.marks = marks;
+        (self.found, self.found_at) = (found, now);
+        self.note_free(free_pct);
+    }
+
+    /// Takes in how much memory is free: the watermarks hold between two counts, too.
+    pub fn note_free(&mut self, free_pct: f64) {
+        self.is_active = self.marks.is_none_or(|marks| marks.is_active(self.is_active, free_pct));
     }
 
     /// Forgets what idle pages have left for, and what was asked for an age ago. So many are idle now.
@@ -233,7 +240,8 @@ impl Reclaimer {
 
     fn stays(&self) -> Option<Stays> {
         let refaults = self.brake.age_ns().is_none().then_some(Stays::Refaults);
-        self.found.stays.or(self.cannot_be_asked.then_some(Stays::CannotBeAsked)).or(refaults)
+        let by_watermarks = (self.marks.is_some() && !self.is_active).then_some(Stays::Watermarks);
+        self.found.stays.or(by_watermarks).or(self.cannot_be_asked.then_some(Stays::CannotBeAsked)).or(refaults)
     }
 
     /// What is reported of it.
@@ -300,6 +308,18 @@ mod tests {
         assert_eq!(run(&mut reclaimer, 120..130, idle(200), 4), 0, "too little to ask for");
         let status = reclaimer.status("/a");
         assert_eq!((status.idle_bytes, status.left_bytes), (200 * PAGE_SIZE, status.asked_bytes));
+    }
+
+    #[test]
+    fn watermarks_hold_between_two_counts() {
+        let marks = Some(Watermarks { high: 50.0, mid: 40.0, low: 10.0 });
+        let mut reclaimer = Reclaimer::new(LIMITS, 0);
+        reclaimer.found(idle(20_000), (marks, 39.0), S);
+        assert!(reclaimer.is_due(S));
+        for (free_pct, is_due) in [(51.0, false), (45.0, false), (39.0, true), (45.0, true), (9.0, false)] {
+            reclaimer.note_free(free_pct);
+            assert_eq!(reclaimer.is_due(S), is_due, "{free_pct}% are free");
+        }
     }
 
     #[test]

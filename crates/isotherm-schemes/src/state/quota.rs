@@ -41,6 +41,7 @@ impl State {
     pub fn note_memory(&mut self, host: HostMemory, now: Ns) {
         if let Some(free_pct) = host.free_pct {
             self.free_pct = free_pct;
+            self.reclaims.note_free(free_pct);
         }
         for (place, scheme) in self.schemes.iter().enumerate() {
             let Some(quota) = scheme.quota else { continue };

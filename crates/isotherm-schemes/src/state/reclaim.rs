@@ -38,6 +38,11 @@ impl Reclaims {
         self.of.get_mut(&cgroup.path).map(|kept| &mut kept.reclaimer)
     }
 
+    /// Takes in how much memory is free.
+    pub(super) fn note_free(&mut self, free_pct: f64) {
+        self.of.values_mut().for_each(|kept| kept.reclaimer.note_free(free_pct));
+    }
+
     /// There are other schemes.
     pub(super) fn forget_schemes(&mut self) {
         self.of.values_mut().for_each(|kept| kept.scheme = None);

@@ -121,8 +121,19 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// The processes in it and in all cgroups below it, sorted. Error [`Error::Gone`] if it has been removed.
+    /// The processes in it and in all cgroups below it, sorted. Those of another pid namespace, which have no number here, are left out. Error
+    /// [`Error::Gone`] if it has been removed.
     pub fn processes(&self) -> Result<Vec<u32>> {
+        Ok(self.numbers()?.into_iter().filter(|pid| *pid != 0).collect())
+    }
+
+    /// The same, or `None` if processes of another pid namespace are among them.
+    pub fn processes_if_all_seen(&self) -> Result<Option<Vec<u32>>> {
+        Ok(Some(self.numbers()?).filter(|pids| !pids.contains(&0)))
+    }
+
+    /// The numbers of its processes, sorted. 0 stands for all in another pid namespace.
+    fn numbers(&self) -> Result<Vec<u32>> {
         let mut pids = Vec::new();
         let mut todo = vec![self.dir.clone()];
         while let Some(dir) = todo.pop() {
@@ -150,8 +161,7 @@ fn own_processes(dir: &Path, pids: &mut Vec<u32>) -> Result<()> {
     for (index, line) in text.lines().enumerate() {
         let pid: u32 =
             line.parse().map_err(|_| Unexpected::new("pid", "a number", line.as_bytes()).at(&path, index + 1))?;
-        // 0 stands for a process in another pid namespace, which has no number here.
-        pids.extend((pid != 0).then_some(pid));
+        pids.push(pid);
     }
     Ok(())
 }

@@ -576,6 +576,9 @@ fn a_cgroup_is_found_however_it_is_named() {
     assert_eq!(cgroups.find("/new").unwrap().kind, CgroupKind::Unified);
     assert_eq!(cgroups.find("/both").unwrap().kind, CgroupKind::Unified, "the one with processes");
     assert_eq!(cgroups.find("/").unwrap().processes().unwrap(), [1, 10, 20, 30, 40]);
+    let all_seen = |path| cgroups.find(path).unwrap().processes_if_all_seen().unwrap();
+    assert_eq!(all_seen("/jobs"), Some(vec![10, 20, 30, 40]));
+    assert_eq!(all_seen("/"), None, "one is in another pid namespace");
 }
 
 #[test]

@@ -96,7 +96,7 @@ pub enum Command {
     Migrate(migrate::MigrateArgs),
     /// Bring back what was collapsed and split
     Undo(undo::UndoArgs),
-    /// Keep the hot memory of processes on huge pages
+    /// Keep hot memory of processes on huge pages, and with schemes page out, split and migrate
     Run(run::args::RunArgs),
     /// Send a running `isotherm run` hints about hot memory
     Hint(hint::HintArgs),

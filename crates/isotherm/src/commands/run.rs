@@ -3,8 +3,9 @@
 //! [`args`] holds the arguments. [`config`] combines them with the settings file. [`trust`] decides whether root runs the command that a
 //! settings file names. [`page_out`] reads what paging out needs to know, [`migrate`] what moving between memory tiers does, [`split`] what
 //! splitting huge pages does, and [`reclaim`] what taking files from cgroups does. [`assignments`]
-//! reads which cgroups another program gives to schemes. [`record`] records what is seen and done.
+//! reads which cgroups another program gives to schemes. [`record`] records what is seen and done. [`acting`] has the worker's thread.
 
+mod acting;
 pub mod args;
 mod assignments;
 pub mod config;
@@ -34,6 +35,7 @@ use crate::stream::Publisher;
 use crate::swap;
 use crate::watch::{Prepared, Stop, Watching, window_of};
 use crate::work::runner::{Runner, WorkArgs};
+use acting::{EndsAll, work};
 use anyhow::{Result, bail};
 use args::RunArgs;
 use assignments::AssignmentsFile;
@@ -62,15 +64,12 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 const WINDOW_NS: u64 = 1_000_000_000;
 /// A longer window, as after a suspend, hints no more than this.
 const LONGEST_WINDOW_NS: u64 = 10 * WINDOW_NS;
 /// For so long after something else has cleared accessed bits, what looks idle may not be. Reclaim by the kernel does so too.
 const OTHERS_CLEAR_NS: u64 = 600 * WINDOW_NS;
-/// The worker's longest sleep: a new hint waits no longer than this.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Plan for RunArgs {
     fn needs(&self) -> Needs {
@@ -102,30 +101,24 @@ fn run(args: &RunArgs) -> Result<()> {
     let over = AtomicBool::new(false);
     output::note(format_args!("{}; status at {}", watching.run.source_note, config.socket.display()));
     service.ready(&watching.run.source_note);
+    // What was asked to end acts on nothing more, however long the last snapshot takes.
+    let acts_no_more = || over.load(Ordering::Relaxed) || stop.is_set();
     let ended = std::thread::scope(|scope| -> Result<()> {
-        scope.spawn(|| work(&mut worker, &shared, || over.load(Ordering::Relaxed)));
-        reclaim::start(scope, config.reclaims(), (&shared, config.dry_run), &over);
+        // If this one or one that acts panics, the others end, and so does the command. Otherwise the scope would wait for them for ever.
+        let _ends_all = EndsAll(&over, &stop);
+        scope.spawn(|| {
+            let _ends_all = EndsAll(&over, &stop);
+            work(&mut worker, &shared, acts_no_more);
+        });
+        reclaim::start(scope, config.reclaims(), (&shared, config.dry_run), (&over, &stop));
         scope.spawn(|| socket_server.answer(&shared, || over.load(Ordering::Relaxed)));
         scope.spawn(|| service.keep_alive(|| over.load(Ordering::Relaxed)));
         let (to_measure, orders) = mpsc::channel();
-        scope.spawn(|| measure((orders, runner), &shared, || over.load(Ordering::Relaxed) || stop.is_set()));
+        scope.spawn(|| measure((orders, runner), &shared, acts_no_more));
         let signals = Signals { stop: &stop, reload: &reload };
-        let mut feeder = Feeder {
-            args,
-            shared: &shared,
-            to_measure: &to_measure,
-            proc: Proc::default(),
-            measured: false,
-            generations,
-            able: Able::of(&config),
-            others_clear: BTreeMap::new(),
-            turns: Turns::default(),
-            files: reclaim::Counting::default(),
-            publisher,
-            recorder,
-            service: &service,
-            assignments: AssignmentsFile::default(),
-        };
+        let able = Able::of(&config);
+        let mut feeder =
+            Feeder::new((args, able), (&shared, &to_measure, &service), (generations, publisher, recorder));
         let outcome = watch(&mut feeder, &mut config, &mut watching, &signals);
         over.store(true, Ordering::Relaxed);
         service.stopping();
@@ -242,16 +235,6 @@ fn begin(config: &Config, uses: Uses, service: &Service) -> Result<Watching> {
     Ok(watching)
 }
 
-/// Serves hints.
-fn work(worker: &mut Serving, shared: &Shared, is_over: impl Fn() -> bool) {
-    while !is_over() {
-        let now = clock::monotonic_ns();
-        if let Some(until) = worker.turn(shared, now) {
-            std::thread::sleep(Duration::from_nanos(until.saturating_sub(now)).min(POLL_INTERVAL));
-        }
-    }
-}
-
 /// The user's requests by signals.
 struct Signals<'a> {
     stop: &'a Stop,
@@ -277,10 +260,12 @@ fn watch(feeder: &mut Feeder<'_>, config: &mut Config, watching: &mut Watching, 
             feeder.check_collapsed(monitor, &snapshot);
             feeder.feed(config.work.is_some(), monitor, &snapshot)?;
             feeder.note_others(&snapshot);
-            feeder.page_out(monitor, &snapshot);
-            feeder.migrate(monitor, &snapshot);
-            feeder.split(monitor, &snapshot);
-            feeder.reclaim(monitor, &snapshot);
+            if !signals.stop.is_set() {
+                feeder.page_out(monitor, &snapshot);
+                feeder.migrate(monitor, &snapshot);
+                feeder.split(monitor, &snapshot);
+                feeder.reclaim(monitor, &snapshot);
+            }
             feeder.publish(monitor, &mut snapshot);
             let is_reload = signals.reload.swap(false, Ordering::Relaxed);
             if is_reload {
@@ -416,6 +401,31 @@ struct Feeder<'a> {
     recorder: Recorder,
     service: &'a Service,
     assignments: AssignmentsFile,
+}
+
+impl<'a> Feeder<'a> {
+    fn new(
+        (args, able): (&'a RunArgs, Able),
+        (shared, to_measure, service): (&'a Shared, &'a Sender<Measure>, &'a Service),
+        (generations, publisher, recorder): (Generations, Option<Publisher>, Recorder),
+    ) -> Feeder<'a> {
+        Feeder {
+            args,
+            shared,
+            to_measure,
+            proc: Proc::default(),
+            measured: false,
+            generations,
+            able,
+            others_clear: BTreeMap::new(),
+            turns: Turns::default(),
+            files: reclaim::Counting::default(),
+            publisher,
+            recorder,
+            service,
+            assignments: AssignmentsFile::default(),
+        }
+    }
 }
 
 impl Feeder<'_> {

@@ -185,9 +185,17 @@ fn a_command_that_will_not_end_does_not_hold_us() {
     fs::write(stage.path("script"), "trap '' TERM; echo $$ > pid; for i in $(seq 200); do sleep 0.1; done").unwrap();
     let recorder = stage.start_isotherm("record -d 1s -- sh script");
     // It has to be let go or killed, and said so; not to be waited for without an end.
-    let ended = recorder.end_within(Duration::from_secs(15));
+    let ended = recorder.end_within(Duration::from_secs(25));
     let _ = Command::new("kill").args(["-KILL", read(&stage.path("pid")).trim()]).stderr(Stdio::null()).status();
     ended.ended(0);
+}
+
+#[test]
+fn a_command_that_saves_for_some_seconds_when_it_ends_may_do_so() {
+    let stage = Stage::new();
+    fs::write(stage.path("script"), "trap 'sleep 4; touch saved; exit' TERM; while :; do sleep 0.1; done").unwrap();
+    stage.isotherm("record -d 2s -- sh script").ended(0).says("waiting up to 10 s for the command to end");
+    assert!(stage.path("saved").exists());
 }
 
 #[test]

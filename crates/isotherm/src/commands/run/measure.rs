@@ -1,6 +1,6 @@
 //! Measures the gain: reads work and TLB misses from a thread of its own.
 
-use super::POLL_INTERVAL;
+use super::acting::POLL_INTERVAL;
 use crate::gain::Probe;
 use crate::output;
 use crate::work::runner::Runner;

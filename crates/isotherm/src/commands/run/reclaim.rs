@@ -3,11 +3,13 @@
 //! This counts what is idle in the processes of a cgroup, as the monitor knows it. The state decides how much to ask for
 //! ([`isotherm_schemes::state::State`]), and a thread of its own asks ([`isotherm_schemes::reclaim::worker`]).
 
+use super::acting::EndsAll;
 use super::args::RunArgs;
 use super::config::Config;
 use super::page_out::{MINUTE, unfit_for_idle};
 use crate::args::usage::Usage;
 use crate::output;
+use crate::stop::Stop;
 use isotherm_heat::{Clock, Ns, Snapshot, TargetHeat, TargetId};
 use isotherm_monitor::Monitor;
 use isotherm_schemes::page_out::keeper::{SEARCH, Stays};
@@ -41,10 +43,13 @@ pub fn start<'scope>(
     scope: &'scope Scope<'scope, '_>,
     is_asked: bool,
     (shared, dry_run): (&'scope Shared, bool),
-    over: &'scope AtomicBool,
+    (over, stop): (&'scope AtomicBool, &'scope Stop),
 ) {
     if is_asked {
-        scope.spawn(move || work(shared, dry_run, || over.load(Ordering::Relaxed)));
+        scope.spawn(move || {
+            let _ends_all = EndsAll(over, stop);
+            work(shared, dry_run, || over.load(Ordering::Relaxed) || stop.is_set());
+        });
     }
 }
 
@@ -99,16 +104,19 @@ impl Counting {
             if stays.is_none() {
                 read_again(&watched, monitor, min_idle_ns);
             }
-            let found = Found { stays, ..found(&watched, monitor, min_idle_ns) };
+            let elsewhere: Vec<&TargetHeat> = live(snapshot).filter(|target| target.cgroup != cgroup.path).collect();
+            let found = Found { stays, ..found(&watched, (&elsewhere, proc), monitor, min_idle_ns) };
             lock(shared).found_idle_files(&cgroup, found, scheme.watermarks, clock::monotonic_ns());
         }
     }
 
     /// The cgroups that are asked, by path.
     fn asked<'a>(&mut self, shared: &Shared, proc: &Proc, snapshot: &'a Snapshot) -> BTreeMap<String, Asked<'a>> {
-        let cgroups = self.cgroups.get_or_insert_with(|| proc.cgroups().unwrap_or_default());
         let mut asked: BTreeMap<String, Asked<'a>> = BTreeMap::new();
-        for target in snapshot.targets.iter().filter(|target| !target.exited) {
+        // Descriptors may have been short: it is tried again.
+        self.cgroups = self.cgroups.take().or_else(|| proc.cgroups().ok());
+        let Some(cgroups) = &self.cgroups else { return asked };
+        for target in live(snapshot) {
             let Some(scheme) = lock(shared).reclaims(target.id) else { continue };
             let Ok(membership) = proc.membership(target.id.pid) else { continue };
             let Some(cgroup) = cgroups.of(&membership) else { continue };
@@ -132,6 +140,10 @@ impl Counting {
     }
 }
 
+fn live(snapshot: &Snapshot) -> impl Iterator<Item = &TargetHeat> {
+    snapshot.targets.iter().filter(|target| !target.exited)
+}
+
 /// Why nothing of a cgroup may leave, if so.
 fn stays(
     cgroup: &Cgroup,
@@ -143,7 +155,7 @@ fn stays(
         return Some(Stays::ClearedByOthers);
     }
     let is_known = |pid: &u32| targets.iter().any(|target| target.id.pid == *pid) && monitor.pages_of(*pid).is_some();
-    let all_known = cgroup.processes().is_ok_and(|pids| pids.iter().all(is_known));
+    let all_known = cgroup.processes_if_all_seen().is_ok_and(|seen| seen.is_some_and(|pids| pids.iter().all(is_known)));
     (!all_known).then_some(Stays::Unwatched)
 }
 
@@ -164,13 +176,28 @@ fn read_again(targets: &[(&TargetHeat, Mounts)], monitor: &mut Monitor<Box<dyn C
     }
 }
 
-/// What is idle in these processes.
-fn found(targets: &[(&TargetHeat, Mounts)], monitor: &Monitor<Box<dyn Clock>>, min_idle_ns: Ns) -> Found {
+/// What is idle in these processes, and in those of other cgroups as far as they map the same files.
+fn found(
+    targets: &[(&TargetHeat, Mounts)],
+    (elsewhere, proc): (&[&TargetHeat], &Proc),
+    monitor: &Monitor<Box<dyn Clock>>,
+    min_idle_ns: Ns,
+) -> Found {
     let idle = |(target, mounts): &(&TargetHeat, Mounts)| {
         let pages = monitor.pages_of(target.id.pid)?;
         Some(IdleFiles::of(pages, (monitor.mappings_of(target.id.pid)?, mounts), min_idle_ns, monitor.now()))
     };
     let files = targets.iter().filter_map(idle).fold(IdleFiles::default(), IdleFiles::and);
+    let spare = |files: IdleFiles, target: &&TargetHeat| match monitor.mappings_of(target.id.pid) {
+        // The list of what is mounted is a file of its own for each process.
+        Some(mappings) if mappings.iter().any(|mapping| files.has(&mapping.name)) => {
+            let (pid, mounts) = (target.id.pid, mounts_of(proc, target.id.pid));
+            let same = files.of_same(monitor.pages_of(pid), (mappings, &mounts), min_idle_ns, monitor.now());
+            files.spared_by(&same)
+        }
+        _ => files,
+    };
+    let files = elsewhere.iter().fold(files, spare);
     Found {
         idle_pages: files.pages(),
         present_pages: files.present_pages(),

@@ -1,7 +1,7 @@
 //! The server program: how it is found, what it is given, and as which user it runs.
 
 use crate::args::usage::Usage;
-use crate::stop::{Stop, end_child};
+use crate::stop::{OURS_MAY_TAKE, Stop, end_child};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use std::ffi::OsString;
@@ -135,7 +135,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        end_child(&mut self.0, PROGRAM);
+        end_child(&mut self.0, PROGRAM, OURS_MAY_TAKE);
     }
 }
 

@@ -1,0 +1,65 @@
+//! The threads of `run` that act: the worker that serves hints, and what ends all of them.
+//!
+//! They wait for a flag that the thread that watches sets when it is done. If one of them panics, the others would wait for ever, or go on acting with what
+//! was seen last. [`EndsAll`] ends them.
+
+use super::Serving;
+use crate::stop::Stop;
+use isotherm_schemes::state::Shared;
+use isotherm_sys::clock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// The worker's longest sleep: a new hint waits no longer than this.
+pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// In a thread that acts, or that feeds those: if it panics, all threads of the command end, and so does the command.
+pub struct EndsAll<'a>(pub &'a AtomicBool, pub &'a Stop);
+
+impl Drop for EndsAll<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+            self.1.set();
+        }
+    }
+}
+
+/// Serves hints.
+pub fn work(worker: &mut Serving, shared: &Shared, is_over: impl Fn() -> bool) {
+    while !is_over() {
+        let now = clock::monotonic_ns();
+        if let Some(until) = worker.turn(shared, now) {
+            std::thread::sleep(Duration::from_nanos(until.saturating_sub(now)).min(POLL_INTERVAL));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_one_thread_ends_the_others_and_the_command() {
+        let (over, stop, ended) = (AtomicBool::new(false), Stop::never(), AtomicBool::new(false));
+        let began = clock::monotonic_ns();
+        let waits = || {
+            while !over.load(Ordering::Relaxed) {
+                if clock::monotonic_ns() - began > 20_000_000_000 {
+                    return;
+                }
+                std::thread::sleep(POLL_INTERVAL);
+            }
+            ended.store(true, Ordering::Relaxed);
+        };
+        let panics = || {
+            std::thread::scope(|scope| {
+                let _ends_all = EndsAll(&over, &stop);
+                scope.spawn(waits);
+                panic!("as if by a bug");
+            });
+        };
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
+        assert!(ended.load(Ordering::Relaxed) && stop.is_set());
+    }
+}
