@@ -239,7 +239,7 @@ fn against_a_herd(evidence: &Evidence<'_>) -> Vec<String> {
         "smaller per-CPU lists (pcp->high) return fewer pages at once: vm.percpu_pagelist_high_fraction, at the cost of more refills"
             .to_owned(),
     );
-    advice.push("vmstat_shepherd skips CPUs isolated at boot (nohz_full=, isolcpus=)".to_owned());
+    advice.push("vmstat_shepherd skips CPUs isolated at boot (nohz_full=, isolcpus=), but not that of 6.1".to_owned());
     advice.push(
         "no kernel up to 7.2 spreads vmstat_update over the interval; vmstat_spread_delay is a proposal, and does not change vmstat_shepherd"
             .to_owned(),

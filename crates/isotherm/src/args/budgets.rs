@@ -1,4 +1,4 @@
-//! Budgets for collapsing. Those not given on the command line come from the configuration, or are the defaults.
+//! Budgets of actions. Those not given on the command line come from the configuration, or are the defaults.
 
 use crate::args::values::{percent, percent_or_none, positive};
 use clap::Args;
@@ -10,13 +10,13 @@ use isotherm_units::PAGES_PER_PMD;
 #[derive(Clone, Copy, Debug, Default, Args)]
 #[command(next_help_heading = "Budgets")]
 pub struct BudgetArgs {
-    /// Collapses per second [default: 20]
+    /// Huge ranges tried per second, by all actions [default: 20]
     #[arg(long, value_name = "N", value_parser = positive)]
     pub per_second: Option<f64>,
-    /// CPU for collapsing, percent of one core; over 100 lifts the limit [default: 10]
+    /// CPU of the worker for all actions, percent of one core; over 100 lifts the limit [default: 10]
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub max_collapse_cpu: Option<f64>,
-    /// Time for which collapses may stall a target, percent; over 100 lifts the limit [default: 5]
+    /// Time for which actions may stall a target, percent; over 100 lifts the limit [default: 5]
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub max_stall: Option<f64>,
     /// Allowed growth of each process, percent of its resident memory; 0 allows none [default: 2]

@@ -1,6 +1,6 @@
 //! Intervals of sampled processes: one that stays, or a goal that they tune themselves to.
 //!
-//! The goal is written as damo writes it (`--monitoring_intervals_goal`): share, aggregations, shortest and longest
+//! The goal has the values of damo's `--monitoring_intervals_goal`, in one word: share, aggregations, shortest and longest
 //! interval. The units are in the values here, so that no one has to count zeros.
 
 use crate::args::usage::Usage;
@@ -15,8 +15,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Args)]
 #[command(next_help_heading = "Watching")]
 pub struct IntervalArgs {
-    /// Check each region of a sampled process once in this time, if the budgets allow, and do not tune it; with
-    /// --intervals-goal, begin with it [default: 1s]
+    /// Give each region of a sampled process a turn once in this time, if the budgets allow, small ones in every fifth at least; it is not
+    /// tuned, but with --intervals-goal begins with it [default: 1s]
     #[arg(long, value_name = "TIME", value_parser = positive_duration_ns)]
     pub sample_interval: Option<u64>,
     /// Tune that interval for each process until this share of its memory is accessed within it: share, rounds of checks

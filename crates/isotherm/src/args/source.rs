@@ -37,7 +37,7 @@ pub enum ClearArg {
     Auto,
     /// MADV_COLD only: locked and shared pages stay unmeasured
     Cold,
-    /// clear_refs only: may stall the targets, and does not flush the TLB
+    /// clear_refs only: may stall the targets, and on kernels with soft-dirty tracking does not flush the TLB
     Refs,
     /// Aging of the kernel's multi-generation LRU: clears the bits of all processes in the cgroups of the targets
     Mglru,

@@ -63,7 +63,8 @@ pub struct WatchArgs {
     /// Also watch what another isotherm watches: each then clears bits that the other needs, and finds fewer accesses
     #[arg(long)]
     pub beside: bool,
-    /// Time between two snapshots
+    /// Time between two snapshots [default: 1s for run, serve, reclaim, split and migrate; 2s for record, top, collapse and placement; of reports
+    /// a twentieth of --duration, 500ms to 5s]
     #[arg(short, long, value_name = "TIME", value_parser = window_ns)]
     pub window: Option<u64>,
 }
