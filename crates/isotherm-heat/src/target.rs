@@ -181,7 +181,7 @@ pub struct Target {
     seed: u64,
     /// Huge ranges that were neither cleared nor found to be unclearable yet.
     unchecked: usize,
-    /// Of huge ranges of which the last clear reached some pages: how many it did not.
+    /// Of huge ranges of which the last clear reached some pages: which it did not, if they are many.
     partly_stuck: PmdMap<Mask>,
 }
 

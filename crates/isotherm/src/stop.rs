@@ -232,7 +232,7 @@ pub fn end_child(child: &mut Child, what: &str, may_take: Duration) {
     let seconds = may_take.as_secs();
     if !later.is_zero() {
         output::note(format_args!(
-            "waiting up to {seconds} s for {what} to end; interrupt once more to leave it running"
+            "waiting up to {seconds} s for {what} to end; a second signal in all ends only this wait"
         ));
         if ends_within(child, later) {
             return;

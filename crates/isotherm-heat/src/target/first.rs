@@ -87,7 +87,6 @@ impl Target {
         if entry.timing.rank() == Some(Rank::Finer) {
             entry.timing.set_rank(None);
             entry.timing.flags.remove(Flags::SURVEYED);
-            self.survey.drop_point(pmd);
         }
         self.check_first(pmd, Rank::Mixed);
     }

@@ -3,7 +3,7 @@
 //!
 //! A clear may reach some pages of a huge range, at each of its checks, and never the others: where code that only this process runs lies
 //! beside code that several run. So these pages count as well as those of huge ranges of which nothing was reached. The latter are marked; of
-//! the others the number of pages is kept, where it is so much of the huge range that it is not estimated from the rest.
+//! the others the pages are kept, where they are so many of the huge range that they are not estimated from the rest.
 
 use super::Target;
 use crate::Mask;

@@ -340,8 +340,8 @@ impl Machine for Live {
     }
 }
 
-/// The mounted hierarchies. If they cannot be read, as where descriptors are short, they are tried again the next time: without them no cgroup would ever
-/// be near its limit.
+/// The mounted hierarchies. If they cannot be read, as where descriptors are short, they are tried again the next time. Until then
+/// no cgroup is near its limit.
 fn known_or_read<'a>(known: &'a mut Option<Cgroups>, proc: &Proc) -> Option<&'a Cgroups> {
     *known = known.take().or_else(|| proc.cgroups().ok());
     known.as_ref()

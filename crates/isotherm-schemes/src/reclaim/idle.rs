@@ -5,14 +5,15 @@
 //! the smallest of the counts is taken: never more than the least that one of them leaves alone.
 //!
 //! Processes of other cgroups may map the file as well. When a cgroup is reclaimed, the kernel heeds no accesses of others, and what these read again it
-//! counts as a refault of theirs, or not at all: no brake would notice. So what is hot there stays, too ([`IdleFiles::spared_by`]).
+//! counts as a refault of theirs, or not at all: no brake would notice. So as many pages as they have in use are left out ([`IdleFiles::without`]). Files are the same here if their names are: those of
+//! other mount namespaces are taken for one.
 //!
 //! Present pages are counted beside, by file those of the process with most: they may be charged to another cgroup, the one that has read the file
 //! first, and then the kernel takes nothing of them when this one is asked. [`super::reclaimer`] compares them with what is charged.
 
 use crate::facts::{is_named_memory, pages_within};
 use crate::page_out::{IdlePmd, Rules, idle_pages, idle_pages_in};
-use isotherm_heat::{Mapping, Ns, Target};
+use isotherm_heat::{Mapping, Mask, Ns, Target};
 use isotherm_sys::proc::Mounts;
 use isotherm_units::{Perms, PmdNo};
 use std::collections::BTreeMap;
@@ -92,28 +93,35 @@ impl IdleFiles {
         self.files.get(file).is_some_and(|pages| pages.idle > 0)
     }
 
-    /// Of these files, what a process of another cgroup leaves alone: `None` of its pages are known if it is sampled. Files that it does not map are not in it.
-    /// Reads only the huge ranges of these files.
-    pub fn of_same(
+    /// How many pages of these files a process of another cgroup has in use, by file: all of its mappings if it is sampled, as which of them are idle is not
+    /// known then. Reads only the huge ranges of these files.
+    pub fn used_by(
         &self,
         target: Option<&Target>,
-        (mappings, mounts): Files<'_>,
+        mappings: &[Mapping],
         min_idle_ns: Ns,
         now: Ns,
-    ) -> IdleFiles {
-        let same: Vec<Mapping> = mappings.iter().filter(|mapping| self.has(&mapping.name)).cloned().collect();
-        let mut pmds: Vec<PmdNo> = same.iter().flat_map(|mapping| mapping.range.pmds()).collect();
-        pmds.dedup();
-        let idle = target.map_or(Vec::new(), |target| idle_pages_in(Rules { min_idle_ns }, target, &pmds, now));
-        IdleFiles::among(&idle, (&same, mounts))
+    ) -> BTreeMap<String, u64> {
+        let mut used = BTreeMap::new();
+        for mapping in mappings.iter().filter(|mapping| self.has(&mapping.name) && !is_copied(mapping)) {
+            let of = |target: &Target| {
+                let pmds: Vec<PmdNo> = mapping.range.pmds().collect();
+                let in_it = |pmd, pages: Mask| u64::from((pages & pages_within(mapping, pmd)).count());
+                let present: u64 = pmds.iter().map(|pmd| in_it(*pmd, target.present_in(*pmd))).sum();
+                let idle = idle_pages_in(Rules { min_idle_ns }, target, &pmds, now);
+                present.saturating_sub(idle.iter().map(|known| in_it(known.pmd, known.pages)).sum())
+            };
+            *used.entry(mapping.name.clone()).or_default() += target.map_or(mapping.range.len().pages(), of);
+        }
+        used
     }
 
-    /// The same, but that of each file no more is idle than a process of another cgroup leaves alone.
+    /// The same without as many pages of each file as others have in use: these may be any of those that are idle here.
     #[must_use]
-    pub fn spared_by(mut self, other: &IdleFiles) -> IdleFiles {
-        for (name, theirs) in &other.files {
+    pub fn without(mut self, used: &BTreeMap<String, u64>) -> IdleFiles {
+        for (name, pages) in used {
             if let Some(own) = self.files.get_mut(name) {
-                own.idle = own.idle.min(theirs.idle);
+                own.idle = own.idle.saturating_sub(*pages);
             }
         }
         self
@@ -145,8 +153,11 @@ fn within<'a>(idle: &'a [IdlePmd], mapping: &Mapping) -> impl Iterator<Item = &'
 /// Whether its pages are those of a file. Where a program may write to a private mapping, they have become its own as soon as it did.
 /// Files in memory leave for swap.
 fn is_of_file(mapping: &Mapping, mounts: &Mounts) -> bool {
-    let is_copied = mapping.perms.is_private() && mapping.perms.contains(Perms::WRITE);
-    mapping.name.starts_with('/') && !is_in_memory(mapping, mounts) && !is_copied
+    mapping.name.starts_with('/') && !is_in_memory(mapping, mounts) && !is_copied(mapping)
+}
+
+fn is_copied(mapping: &Mapping) -> bool {
+    mapping.perms.is_private() && mapping.perms.contains(Perms::WRITE)
 }
 
 fn is_in_memory(mapping: &Mapping, mounts: &Mounts) -> bool {
@@ -161,7 +172,7 @@ fn is_shared_memory(mapping: &Mapping, mounts: &Mounts) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isotherm_heat::Interval;
+    use isotherm_heat::{Interval, PmdBits, Watch};
     use isotherm_units::{AddrRange, PageNo};
 
     fn mapping(pages: std::ops::Range<u64>, name: &str, perms: &str) -> Mapping {
@@ -222,14 +233,25 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_of_another_cgroup_uses_stays() {
-        let of = |name, pages: std::ops::Range<usize>| among(&[idle(1, pages)], &[mapping(512..1024, name, "r--s")]);
-        let own = || of("/var/db", 0..500).and(of("/own", 0..10));
-        assert_eq!(own().spared_by(&of("/var/db", 0..20)).pages(), 30);
-        assert_eq!(own().spared_by(&of("/theirs", 0..0)), own(), "and another file does not count");
-        // It is sampled: which of its pages are idle is not known.
-        let mappings = [mapping(0..512, "/theirs", "r--s"), mapping(512..1024, "/var/db", "r--s")];
-        let sampled = own().of_same(None, (&mappings, &Mounts::default()), 1, 1);
-        assert_eq!((sampled.files.len(), own().spared_by(&sampled).pages()), (1, 10));
+    fn as_many_pages_stay_as_a_process_of_another_cgroup_uses() {
+        const S: Ns = 1_000_000_000;
+        let own = among(
+            &[idle(1, 0..500), idle(9, 0..10)],
+            &[mapping(512..1024, "/var/db", "r--s"), mapping(4608..4700, "/own", "r--s")],
+        );
+        // 100 of 512 pages are accessed all the time. It has a copy of its own of a part.
+        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: 2 * S }, 1);
+        let read = |target: &mut Target, now, young| {
+            target.read(now, PmdNo(1), PmdBits::Pages { young, present: Mask::ALL });
+        };
+        read(&mut target, 0, Mask::ALL);
+        target.cleared(0, PmdNo(1), Mask::NONE);
+        (1..60).for_each(|second| read(&mut target, second * S, (0..100).collect()));
+        let mappings = [mapping(512..1000, "/var/db", "r--s"), mapping(1000..1024, "/var/db", "rw-p")];
+        let used = |target| own.used_by(target, &mappings, 20 * S, 60 * S);
+        assert_eq!(used(Some(&target)), [("/var/db".to_owned(), 100)].into());
+        assert_eq!(own.clone().without(&used(Some(&target))).pages(), 410);
+        assert_eq!(own.clone().without(&used(None)).pages(), 12 + 10, "of a sampled one nothing is known");
+        assert_eq!(own.clone().without(&[("/theirs".to_owned(), 5)].into()), own);
     }
 }

@@ -14,8 +14,8 @@ pub trait AskMachine {
     fn pressure_pct(&mut self, cgroup: &Cgroup) -> Option<f64>;
     /// What the kernel counts of it; `None` where it does not.
     fn counts(&mut self, cgroup: &Cgroup) -> Result<Option<ReclaimCounts>, Error>;
-    /// Asks for so much of its files. With 0 bytes, finds out whether it can be asked.
-    fn ask(&mut self, cgroup: &Cgroup, bytes: Bytes) -> Result<(), Error>;
+    /// Asks for so much of its files, and returns whether all of it was taken. With 0 bytes, finds out whether it can be asked.
+    fn ask(&mut self, cgroup: &Cgroup, bytes: Bytes) -> Result<bool, Error>;
     /// CPU time that this thread has used so far.
     fn cpu_ns(&mut self) -> Ns;
 }
@@ -47,9 +47,9 @@ impl AskMachine for Asker {
         cgroup.reclaim_counts()
     }
 
-    fn ask(&mut self, cgroup: &Cgroup, bytes: Bytes) -> Result<(), Error> {
+    fn ask(&mut self, cgroup: &Cgroup, bytes: Bytes) -> Result<bool, Error> {
         let bytes = if self.dry_run { Bytes(0) } else { bytes };
-        cgroup.reclaim_file(bytes)
+        Ok(cgroup.reclaim_file(bytes)? && !self.dry_run)
     }
 
     fn cpu_ns(&mut self) -> Ns {

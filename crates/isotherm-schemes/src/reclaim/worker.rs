@@ -108,9 +108,9 @@ impl<M: AskMachine> Worker<M> {
         let outcome = self.machine.ask(cgroup, asked);
         let after = self.machine.counts(cgroup).ok().flatten().unwrap_or(before);
         let counted = after.stolen_pages.saturating_sub(before.stolen_pages);
-        // The kernel adds its counts up seconds later where there are many CPUs, and a quota must not wait for that. A call that succeeds has reclaimed all
-        // that was asked for.
-        let left_pages = if outcome.is_ok() { counted.max(asked.pages()) } else { counted };
+        // The kernel adds its counts up seconds later where there are many CPUs, and a quota must not wait for that. What comes late of the step before is
+        // not counted once more.
+        let left_pages = if matches!(outcome, Ok(true)) { asked.pages() } else { counted.min(asked.pages()) };
         // A cgroup that has gone meanwhile is no fault: it is forgotten with its processes.
         let fault = outcome.err().filter(|error| !error.is_gone());
         let cpu_ns = self.machine.cpu_ns().saturating_sub(began);
@@ -139,7 +139,7 @@ impl<M: AskMachine> Worker<M> {
             Some(Some(until)) if now < until => return Err(Fault::Known(until)),
             _ => {}
         }
-        let asked = self.machine.ask(cgroup, Bytes(0));
+        let asked = self.machine.ask(cgroup, Bytes(0)).map(drop);
         if asked.as_ref().is_err_and(Error::is_gone) {
             return Ok(asked?);
         }
@@ -203,6 +203,8 @@ mod tests {
         is_gone: bool,
         /// The counts do not change in time.
         counts_late: bool,
+        /// Nothing leaves.
+        has_no_more: bool,
         pressure_pct: f64,
         host: HostState,
         cpu_ns: Ns,
@@ -223,7 +225,7 @@ mod tests {
             if self.is_gone { Err(gone(cgroup)) } else { Ok(Some(self.counts)) }
         }
 
-        fn ask(&mut self, cgroup: &Cgroup, bytes: Bytes) -> Result<(), Error> {
+        fn ask(&mut self, cgroup: &Cgroup, bytes: Bytes) -> Result<bool, Error> {
             if self.is_gone {
                 return Err(gone(cgroup));
             }
@@ -233,9 +235,9 @@ mod tests {
             }
             self.asked.push(bytes);
             self.of.push(cgroup.path.clone());
-            self.counts.stolen_pages += if self.counts_late { 0 } else { bytes.pages() };
+            self.counts.stolen_pages += if self.counts_late || self.has_no_more { 0 } else { bytes.pages() };
             self.cpu_ns += self.takes_ns;
-            Ok(())
+            Ok(!self.has_no_more)
         }
 
         fn cpu_ns(&mut self) -> Ns {
@@ -303,6 +305,15 @@ mod tests {
         let of = &status["cgroups"][0];
         assert!(of["asked_bytes"].as_u64() >= Some(64 << 20), "{of:#}: it goes on");
         assert_eq!(of["left_bytes"], of["asked_bytes"]);
+    }
+
+    #[test]
+    fn a_cgroup_of_which_nothing_leaves_rests() {
+        let (mut worker, shared) = scene(Fake { has_no_more: true, ..Fake::default() });
+        run(&mut worker, &shared, 1..30);
+        let status = serde_json::to_value(lock(&shared).status()).unwrap();
+        let of = &status["cgroups"][0];
+        assert_eq!((&of["asked_bytes"], &of["left_bytes"]), (&(16 << 20).into(), &0.into()), "{of:#}");
     }
 
     #[test]

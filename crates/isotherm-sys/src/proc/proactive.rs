@@ -47,9 +47,9 @@ impl Cgroup {
     }
 
     /// Asks the kernel, once, to take so many bytes of files from it and from those below it. Returns when that is done, which may take long, or
-    /// when no more is to be had or a signal has come, which are no errors. With 0 bytes nothing is done but to find out whether it can be asked: not on older
+    /// when no more is to be had or a signal has come, which are no errors: it returns whether all of it was taken. With 0 bytes nothing is done but to find out whether it can be asked: not on older
     /// kernels (`EINVAL`), and not where its file is missing or read-only.
-    pub fn reclaim_file(&self, bytes: Bytes) -> Result<()> {
+    pub fn reclaim_file(&self, bytes: Bytes) -> Result<bool> {
         let path = self.dir.join("memory.reclaim");
         let written = OpenOptions::new()
             .write(true)
@@ -58,12 +58,12 @@ impl Cgroup {
             .and_then(|mut file| file.write(format!("{} swappiness=0", bytes.0).as_bytes()));
         match written {
             // Some has left, or none.
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(()),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(false),
             // Linux before 5.19.
             Err(source) if source.kind() == io::ErrorKind::NotFound && self.dir.is_dir() => {
                 Err(Error::Write { path, source })
             }
-            done => done.map(drop).map_err(|source| Error::from_write(&path, source)),
+            done => done.map(|_| true).map_err(|source| Error::from_write(&path, source)),
         }
     }
 }
@@ -111,7 +111,7 @@ mod tests {
         let error = v2.reclaim_file(Bytes(0)).unwrap_err();
         assert!(error.to_string().contains("memory.reclaim"), "{error}");
         fs::write(dir.path().join("memory.reclaim"), "").unwrap();
-        v2.reclaim_file(Bytes(1 << 20)).unwrap();
+        assert!(v2.reclaim_file(Bytes(1 << 20)).unwrap());
         assert_eq!(fs::read_to_string(dir.path().join("memory.reclaim")).unwrap(), "1048576 swappiness=0");
     }
 }

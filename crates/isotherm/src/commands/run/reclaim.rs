@@ -104,8 +104,9 @@ impl Counting {
             if stays.is_none() {
                 read_again(&watched, monitor, min_idle_ns);
             }
-            let elsewhere: Vec<&TargetHeat> = live(snapshot).filter(|target| target.cgroup != cgroup.path).collect();
-            let found = Found { stays, ..found(&watched, (&elsewhere, proc), monitor, min_idle_ns) };
+            let is_elsewhere = |target: &&TargetHeat| stays.is_none() && target.cgroup != cgroup.path;
+            let elsewhere: Vec<&TargetHeat> = live(snapshot).filter(is_elsewhere).collect();
+            let found = Found { stays, ..found(&watched, &elsewhere, monitor, min_idle_ns) };
             lock(shared).found_idle_files(&cgroup, found, scheme.watermarks, clock::monotonic_ns());
         }
     }
@@ -179,7 +180,7 @@ fn read_again(targets: &[(&TargetHeat, Mounts)], monitor: &mut Monitor<Box<dyn C
 /// What is idle in these processes, and in those of other cgroups as far as they map the same files.
 fn found(
     targets: &[(&TargetHeat, Mounts)],
-    (elsewhere, proc): (&[&TargetHeat], &Proc),
+    elsewhere: &[&TargetHeat],
     monitor: &Monitor<Box<dyn Clock>>,
     min_idle_ns: Ns,
 ) -> Found {
@@ -188,14 +189,10 @@ fn found(
         Some(IdleFiles::of(pages, (monitor.mappings_of(target.id.pid)?, mounts), min_idle_ns, monitor.now()))
     };
     let files = targets.iter().filter_map(idle).fold(IdleFiles::default(), IdleFiles::and);
-    let spare = |files: IdleFiles, target: &&TargetHeat| match monitor.mappings_of(target.id.pid) {
-        // The list of what is mounted is a file of its own for each process.
-        Some(mappings) if mappings.iter().any(|mapping| files.has(&mapping.name)) => {
-            let (pid, mounts) = (target.id.pid, mounts_of(proc, target.id.pid));
-            let same = files.of_same(monitor.pages_of(pid), (mappings, &mounts), min_idle_ns, monitor.now());
-            files.spared_by(&same)
-        }
-        _ => files,
+    let spare = |files: IdleFiles, target: &&TargetHeat| {
+        let Some(mappings) = monitor.mappings_of(target.id.pid) else { return files };
+        let used = files.used_by(monitor.pages_of(target.id.pid), mappings, min_idle_ns, monitor.now());
+        files.without(&used)
     };
     let files = elsewhere.iter().fold(files, spare);
     Found {
