@@ -60,6 +60,18 @@ mod tests {
         target
     }
 
+    /// Cleared, and read when it is due for a minute, in which nothing is accessed. Returns the time.
+    fn idle_for_a_minute(target: &mut Target) -> u64 {
+        target.cleared(S, PmdNo(1), Mask::NONE);
+        let mut now = S;
+        while now < 60 * S {
+            now = target.next_read().unwrap();
+            target.due_reads(now);
+            accessed(target, now, Mask::NONE);
+        }
+        now
+    }
+
     /// 40 pages are the process's own, and 4 of these are accessed all the time.
     #[test]
     fn pages_that_several_processes_map_count_beside_those_that_are_cleared_at_each_check() {
@@ -135,13 +147,7 @@ mod tests {
     fn a_clear_of_files_leaves_the_check_of_cleared_file_pages_alone() {
         let files: Mask = (0..40).collect();
         let mut target = target();
-        target.cleared(S, PmdNo(1), Mask::NONE);
-        let mut now = S;
-        while now < 60 * S {
-            now = target.next_read().unwrap();
-            target.due_reads(now);
-            accessed(&mut target, now, Mask::NONE);
-        }
+        let now = idle_for_a_minute(&mut target);
         accessed(&mut target, now + 1, !files);
         let next = |target: &Target| target.pmds.get(PmdNo(1)).map(|entry| entry.timing.next_read());
         let before = next(&target);
@@ -153,13 +159,7 @@ mod tests {
     #[test]
     fn a_clear_of_the_process_does_not_begin_a_check_of_what_it_finds_cleared() {
         let mut target = target();
-        target.cleared(S, PmdNo(1), Mask::NONE);
-        let mut now = S;
-        while now < 60 * S {
-            now = target.next_read().unwrap();
-            target.due_reads(now);
-            accessed(&mut target, now, Mask::NONE);
-        }
+        let now = idle_for_a_minute(&mut target);
         let next = target.next_read();
         target.process_cleared(now + 1, PmdNo(1), Mask::ALL);
         assert_eq!(target.next_read(), next, "read as before");
