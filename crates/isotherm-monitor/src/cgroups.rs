@@ -18,9 +18,8 @@ const READ_AT_ONCE: usize = 64;
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct CgroupReader {
-    /// The hierarchies, once they were read; `None` if that failed.
+    /// The hierarchies, once they were read.
     mounted: Option<Cgroups>,
-    is_looked_up: bool,
     known: BTreeMap<String, Known>,
 }
 
@@ -36,10 +35,7 @@ impl CgroupReader {
     /// Registers the cgroup of a target.
     pub fn note(&mut self, proc: &Proc, membership: &Membership) {
         let Some(path) = membership.memory_path().filter(|path| !self.known.contains_key(*path)) else { return };
-        if !std::mem::replace(&mut self.is_looked_up, true) {
-            self.mounted = proc.cgroups().ok();
-        }
-        if let Some(cgroup) = self.mounted.as_ref().and_then(|mounted| mounted.of(membership)) {
+        if let Some(cgroup) = proc.known_cgroups(&mut self.mounted).and_then(|mounted| mounted.of(membership)) {
             self.known.insert(path.to_owned(), Known { cgroup, read_at: None, memory: None, limit: None });
         }
     }

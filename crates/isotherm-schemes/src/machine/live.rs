@@ -331,7 +331,8 @@ impl Machine for Live {
 
     fn cgroup(&mut self, process: TargetId) -> Option<CgroupState> {
         let Live { proc, cgroups, members, .. } = self;
-        let cgroups = known_or_read(cgroups, proc)?;
+        // Until the list can be read, no cgroup counts as near its limit.
+        let cgroups = proc.known_cgroups(cgroups)?;
         members.get_mut(&process)?.cgroup.state(proc, cgroups, process.pid, clock::monotonic_ns())
     }
 
@@ -340,29 +341,11 @@ impl Machine for Live {
     }
 }
 
-/// The mounted hierarchies. If they cannot be read, as where descriptors are short, they are tried again the next time. Until then
-/// no cgroup is near its limit.
-fn known_or_read<'a>(known: &'a mut Option<Cgroups>, proc: &Proc) -> Option<&'a Cgroups> {
-    *known = known.take().or_else(|| proc.cgroups().ok());
-    known.as_ref()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use isotherm_units::Bytes;
     use std::process::Command;
-
-    #[test]
-    fn cgroups_that_could_not_be_read_are_read_the_next_time() {
-        let dir = tempfile::tempdir().unwrap();
-        let (proc, mut known) = (Proc::at(dir.path()), None);
-        assert!(known_or_read(&mut known, &proc).is_none());
-        std::fs::create_dir(dir.path().join("self")).unwrap();
-        std::fs::write(dir.path().join("self/mountinfo"), "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n")
-            .unwrap();
-        assert_eq!(known_or_read(&mut known, &proc).map(|cgroups| cgroups.hierarchies().len()), Some(1));
-    }
 
     #[test]
     fn a_copy_shares_much_of_what_is_present_and_of_nothing_that_cannot_be_said() {

@@ -113,8 +113,8 @@ impl Mover {
     /// Takes in what has moved.
     pub fn moved(&mut self, pmd: PmdNo, moves: Moves, now: Ns) {
         self.promoted += u64::from(moves.promote.count());
-        // What goes down again has been up since: the kernel has promoted it (NUMA balancing), or it was freed and is other memory. These cannot be
-        // told apart, and both count.
+        // What goes down again has been up since: the kernel has promoted it (NUMA balancing), or it was freed and is other memory. Which of both
+        // is not known, and both count.
         let unseen = self.down.came_back_unseen(pmd, moves.demote, now);
         let back = self.down.come_back_in(pmd, moves.promote, now) + unseen;
         // Nothing is brought back here, so nobody asks which are likely to follow.

@@ -13,7 +13,7 @@
 
 use crate::facts::{is_named_memory, pages_within};
 use crate::page_out::{IdlePmd, Rules, idle_pages, idle_pages_in};
-use isotherm_heat::{Mapping, Mask, Ns, Target};
+use isotherm_heat::{Mapping, Ns, Target};
 use isotherm_sys::proc::Mounts;
 use isotherm_units::{Perms, PmdNo};
 use std::collections::BTreeMap;
@@ -38,10 +38,7 @@ impl IdleFiles {
     /// Of one process: pages of files that are idle for so long. Costs the same as [`idle_pages`].
     pub fn of(target: &Target, (mappings, mounts): Files<'_>, min_idle_ns: Ns, now: Ns) -> IdleFiles {
         let mut files = IdleFiles::among(&idle_pages(Rules { min_idle_ns }, target, now), (mappings, mounts));
-        let present = |mapping: &Mapping| {
-            let of = |pmd| u64::from((target.present_in(pmd) & pages_within(mapping, pmd)).count());
-            mapping.range.pmds().map(of).sum::<u64>()
-        };
+        let present = |mapping: &Mapping| present_in(mapping, target);
         for mapping in mappings {
             if is_of_file(mapping, mounts) {
                 files.files.entry(mapping.name.clone()).or_default().present += present(mapping);
@@ -56,9 +53,7 @@ impl IdleFiles {
     fn among(idle: &[IdlePmd], (mappings, mounts): Files<'_>) -> IdleFiles {
         let mut files = IdleFiles::default();
         for mapping in mappings.iter().filter(|mapping| is_of_file(mapping, mounts)) {
-            let in_it = |known: &IdlePmd| u64::from((known.pages & pages_within(mapping, known.pmd)).count());
-            let pages: u64 = within(idle, mapping).map(in_it).sum();
-            files.files.entry(mapping.name.clone()).or_default().idle += pages;
+            files.files.entry(mapping.name.clone()).or_default().idle += idle_in(mapping, idle);
         }
         files
     }
@@ -89,7 +84,7 @@ impl IdleFiles {
     }
 
     /// Whether pages of this file are idle.
-    pub fn has(&self, file: &str) -> bool {
+    fn has(&self, file: &str) -> bool {
         self.files.get(file).is_some_and(|pages| pages.idle > 0)
     }
 
@@ -106,10 +101,8 @@ impl IdleFiles {
         for mapping in mappings.iter().filter(|mapping| self.has(&mapping.name) && !is_copied(mapping)) {
             let of = |target: &Target| {
                 let pmds: Vec<PmdNo> = mapping.range.pmds().collect();
-                let in_it = |pmd, pages: Mask| u64::from((pages & pages_within(mapping, pmd)).count());
-                let present: u64 = pmds.iter().map(|pmd| in_it(*pmd, target.present_in(*pmd))).sum();
                 let idle = idle_pages_in(Rules { min_idle_ns }, target, &pmds, now);
-                present.saturating_sub(idle.iter().map(|known| in_it(known.pmd, known.pages)).sum())
+                present_in(mapping, target).saturating_sub(idle_in(mapping, &idle))
             };
             *used.entry(mapping.name.clone()).or_default() += target.map_or(mapping.range.len().pages(), of);
         }
@@ -143,6 +136,18 @@ impl IdleFiles {
     }
 }
 
+/// Pages of a mapping that are present.
+fn present_in(mapping: &Mapping, target: &Target) -> u64 {
+    let of = |pmd| u64::from((target.present_in(pmd) & pages_within(mapping, pmd)).count());
+    mapping.range.pmds().map(of).sum()
+}
+
+/// Those that are idle. Both are in address order.
+fn idle_in(mapping: &Mapping, idle: &[IdlePmd]) -> u64 {
+    let of = |known: &IdlePmd| u64::from((known.pages & pages_within(mapping, known.pmd)).count());
+    within(idle, mapping).map(of).sum()
+}
+
 /// The huge ranges that touch a mapping. Both are in address order.
 fn within<'a>(idle: &'a [IdlePmd], mapping: &Mapping) -> impl Iterator<Item = &'a IdlePmd> {
     let (start, end) = (mapping.range.start, mapping.range.end);
@@ -172,7 +177,7 @@ fn is_shared_memory(mapping: &Mapping, mounts: &Mounts) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isotherm_heat::{Interval, PmdBits, Watch};
+    use isotherm_heat::{Interval, Mask, PmdBits, Watch};
     use isotherm_units::{AddrRange, PageNo};
 
     fn mapping(pages: std::ops::Range<u64>, name: &str, perms: &str) -> Mapping {

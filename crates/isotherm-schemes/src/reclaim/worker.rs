@@ -285,15 +285,19 @@ mod tests {
         faults
     }
 
+    /// What is reported of the first cgroup.
+    fn status_of_first(shared: &Shared) -> serde_json::Value {
+        serde_json::to_value(lock(shared).status()).unwrap()["cgroups"][0].clone()
+    }
+
     #[test]
     fn idle_files_are_asked_for_in_steps_and_what_has_left_is_read_back() {
         let (mut worker, shared) = scene(Fake::default());
         assert_eq!(run(&mut worker, &shared, 1..6), Vec::<String>::new());
         let steps = [0, 16 << 20, 16 << 20, 16 << 20, 16 << 20].map(Bytes);
         assert_eq!(worker.machine.asked[..5], steps, "first whether it can be asked, and no more than is idle");
-        let status = serde_json::to_value(lock(&shared).status()).unwrap();
-        let of = &status["cgroups"][0];
-        assert_eq!((&of["cgroup"], &of["idle_bytes"]), (&"/a".into(), &(64 << 20).into()), "{status:#}");
+        let of = status_of_first(&shared);
+        assert_eq!((&of["cgroup"], &of["idle_bytes"]), (&"/a".into(), &(64 << 20).into()), "{of:#}");
         assert_eq!(of["left_bytes"], of["asked_bytes"]);
     }
 
@@ -301,8 +305,7 @@ mod tests {
     fn what_has_left_counts_at_once_where_the_kernel_adds_it_up_later() {
         let (mut worker, shared) = scene(Fake { counts_late: true, ..Fake::default() });
         run(&mut worker, &shared, 1..6);
-        let status = serde_json::to_value(lock(&shared).status()).unwrap();
-        let of = &status["cgroups"][0];
+        let of = status_of_first(&shared);
         assert!(of["asked_bytes"].as_u64() >= Some(64 << 20), "{of:#}: it goes on");
         assert_eq!(of["left_bytes"], of["asked_bytes"]);
     }
@@ -311,8 +314,7 @@ mod tests {
     fn a_cgroup_of_which_nothing_leaves_rests() {
         let (mut worker, shared) = scene(Fake { has_no_more: true, ..Fake::default() });
         run(&mut worker, &shared, 1..30);
-        let status = serde_json::to_value(lock(&shared).status()).unwrap();
-        let of = &status["cgroups"][0];
+        let of = status_of_first(&shared);
         assert_eq!((&of["asked_bytes"], &of["left_bytes"]), (&(16 << 20).into(), &0.into()), "{of:#}");
     }
 
@@ -322,15 +324,15 @@ mod tests {
         let faults = run(&mut worker, &shared, 1..6);
         assert!(faults.len() == 1 && faults[0].contains("/a") && faults[0].contains("6.11"), "{faults:?}");
         assert!(faults[0].contains("Invalid argument"), "the kernel is too old: {faults:?}");
-        let status = serde_json::to_value(lock(&shared).status()).unwrap();
-        assert_eq!(status["cgroups"][0]["stays"], "cannot-be-asked", "{status:#}");
+        let of = status_of_first(&shared);
+        assert_eq!(of["stays"], "cannot-be-asked", "{of:#}");
         // What was missing comes.
         assert_eq!(run(&mut worker, &shared, 6..700), Vec::<String>::new());
         worker.machine.cannot = false;
         assert_eq!(run(&mut worker, &shared, 700..1300), Vec::<String>::new());
         assert!(worker.machine.asked.len() > 1);
-        let status = serde_json::to_value(lock(&shared).status()).unwrap();
-        assert_eq!(status["cgroups"][0]["stays"], serde_json::Value::Null, "{status:#}");
+        let of = status_of_first(&shared);
+        assert_eq!(of["stays"], serde_json::Value::Null, "{of:#}");
     }
 
     #[test]
@@ -347,10 +349,7 @@ mod tests {
         worker.machine.is_gone = false;
         run(&mut worker, &shared, 8..10);
         assert!(worker.machine.asked.len() > asked, "once more");
-        assert_eq!(
-            serde_json::to_value(lock(&shared).status()).unwrap()["cgroups"][0]["stays"],
-            serde_json::Value::Null
-        );
+        assert_eq!(status_of_first(&shared)["stays"], serde_json::Value::Null);
     }
 
     #[test]
@@ -363,8 +362,8 @@ mod tests {
             let (mut worker, shared) = scene(fake);
             run(&mut worker, &shared, 1..6);
             assert_eq!(worker.machine.asked, []);
-            let status = serde_json::to_value(lock(&shared).status()).unwrap();
-            assert_eq!(status["cgroups"][0]["waiting"], why, "{status:#}");
+            let of = status_of_first(&shared);
+            assert_eq!(of["waiting"], why, "{of:#}");
             (worker.machine.pressure_pct, worker.machine.host) = (9.0, HostState::default());
             run(&mut worker, &shared, 6..8);
             assert!(!worker.machine.asked.is_empty(), "{why}");

@@ -87,8 +87,8 @@ impl PageTable {
     /// What left the cgroup of the process so far, or the machine where its cgroup does not count that.
     fn evicted(&mut self, pid: u32) -> Result<Option<Evicted>, Error> {
         let membership = self.proc.membership(pid)?;
-        self.cgroups = self.cgroups.take().or_else(|| self.proc.cgroups().ok());
-        let own = self.cgroups.as_ref().and_then(|mounted| mounted.of(&membership)?.evicted().ok().flatten());
+        let mounted = self.proc.known_cgroups(&mut self.cgroups);
+        let own = mounted.and_then(|mounted| mounted.of(&membership)?.evicted().ok().flatten());
         // A cgroup may have been removed, and the process moved.
         Ok(own.or_else(|| self.proc.evicted().ok().flatten()))
     }

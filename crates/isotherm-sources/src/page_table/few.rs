@@ -75,7 +75,7 @@ impl Luck {
 
     /// Takes in whether few pages were accessed of any range of a batch.
     pub fn note(&mut self, found: bool) {
-        self.in_vain = if found { 0 } else { self.in_vain.wrapping_add(1).max(1) };
+        self.in_vain = if found { 0 } else { self.in_vain.wrapping_add(1) };
     }
 }
 

@@ -191,6 +191,14 @@ impl Proc {
         Ok(self.mounted_cgroups()?.map(|hierarchy| self.namespace.resolve_mount(self, hierarchy)))
     }
 
+    /// The same, read once and kept in `known`. If they cannot be read, as where descriptors are short, the next call tries again.
+    pub fn known_cgroups<'a>(&self, known: &'a mut Option<Cgroups>) -> Option<&'a Cgroups> {
+        if known.is_none() {
+            *known = self.cgroups().ok();
+        }
+        known.as_ref()
+    }
+
     fn mounted_cgroups(&self) -> Result<Cgroups> {
         let path = self.root().join("self/mountinfo");
         Cgroups::parse(&self.read(&path)?).map_err(|(line, e)| e.at(&path, line))

@@ -582,6 +582,14 @@ fn a_cgroup_is_found_however_it_is_named() {
 }
 
 #[test]
+fn cgroups_that_could_not_be_read_are_read_the_next_time() {
+    let (fake, mut known) = (FakeProc::new(), None);
+    assert!(fake.proc().known_cgroups(&mut known).is_none());
+    let fake = fake.file("self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+    assert_eq!(fake.proc().known_cgroups(&mut known).map(|cgroups| cgroups.hierarchies().len()), Some(1));
+}
+
+#[test]
 fn perf_events_know_a_cgroup_by_a_directory_of_their_own() {
     // The v2 hierarchy has the controller if no v1 hierarchy has.
     let fake = hybrid();

@@ -387,38 +387,37 @@ mod tests {
         assert!(text.contains("CAME BACK") && text.contains("5.0 MiB"), "{text}");
     }
 
-    #[test]
-    fn what_is_hot_by_estimate_is_shown_where_huge_pages_were_made() {
+    /// With `change`, both lists show `text`. Without it the first shows nothing of `word`.
+    fn lists_show(change: impl FnOnce(&mut Snapshot), word: &str, text: &str) {
         let mut shown = series(1).remove(0);
         let mut state = TopState::new(run_info(), TopOptions::default());
         state.update(Arc::new(shown.clone()));
-        assert!(!screen(&state, 160, 10).contains("by estimate"));
-        let mut temperature = Histogram::default();
-        temperature.add(Interval::HOT, 256);
-        temperature.add(Interval::UNMEASURED, 512);
-        shown.targets.truncate(1);
-        shown.targets[0].behind_huge = Some(PagesBehindHuge { temperature, pages: 512, age_ns: 1 });
+        assert!(!screen(&state, 160, 10).contains(word));
+        change(&mut shown);
         state.update(Arc::new(shown));
         for _ in [View::Processes, View::Cgroups] {
-            let text = screen(&state, 160, 10);
-            assert!(text.contains("by bits, 1.0 MiB by estimate"), "{text}");
+            let screen = screen(&state, 160, 10);
+            assert!(screen.contains(text), "{screen}");
             state.on_key(Key::Tab);
         }
     }
 
     #[test]
+    fn what_is_hot_by_estimate_is_shown_where_huge_pages_were_made() {
+        let mut temperature = Histogram::default();
+        temperature.add(Interval::HOT, 256);
+        temperature.add(Interval::UNMEASURED, 512);
+        let collapse = |shown: &mut Snapshot| {
+            shown.targets.truncate(1);
+            shown.targets[0].behind_huge = Some(PagesBehindHuge { temperature, pages: 512, age_ns: 1 });
+        };
+        lists_show(collapse, "by estimate", "by bits, 1.0 MiB by estimate");
+    }
+
+    #[test]
     fn what_is_not_checked_yet_is_shown() {
-        let mut shown = series(1).remove(0);
-        let mut state = TopState::new(run_info(), TopOptions::default());
-        state.update(Arc::new(shown.clone()));
-        assert!(!screen(&state, 160, 10).contains("estimated"));
-        shown.targets[0].regions[0].estimated_pages = 512;
-        state.update(Arc::new(shown));
-        for _ in [View::Processes, View::Cgroups] {
-            let text = screen(&state, 160, 10);
-            assert!(text.contains("2.0 MiB not checked yet and estimated"), "{text}");
-            state.on_key(Key::Tab);
-        }
+        let estimate = |shown: &mut Snapshot| shown.targets[0].regions[0].estimated_pages = 512;
+        lists_show(estimate, "estimated", "2.0 MiB not checked yet and estimated");
     }
 
     #[test]

@@ -35,7 +35,7 @@ use crate::stream::Publisher;
 use crate::swap;
 use crate::watch::{Prepared, Stop, Watching, window_of};
 use crate::work::runner::{Runner, WorkArgs};
-use acting::{EndsAll, work};
+use acting::{Ends, work};
 use anyhow::{Result, bail};
 use args::RunArgs;
 use assignments::AssignmentsFile;
@@ -101,20 +101,19 @@ fn run(args: &RunArgs) -> Result<()> {
     let over = AtomicBool::new(false);
     output::note(format_args!("{}; status at {}", watching.run.source_note, config.socket.display()));
     service.ready(&watching.run.source_note);
-    // What was asked to end acts on nothing more, however long the last snapshot takes.
-    let acts_no_more = || over.load(Ordering::Relaxed) || stop.is_set();
+    let ends = Ends { over: &over, stop: &stop };
     let ended = std::thread::scope(|scope| -> Result<()> {
         // If this one or one that acts panics, the others end, and so does the command. Otherwise the scope would wait for them for ever.
-        let _ends_all = EndsAll(&over, &stop);
+        let _on_panic = ends.on_panic();
         scope.spawn(|| {
-            let _ends_all = EndsAll(&over, &stop);
-            work(&mut worker, &shared, acts_no_more);
+            let _on_panic = ends.on_panic();
+            work(&mut worker, &shared, || ends.is_near());
         });
-        reclaim::start(scope, config.reclaims(), (&shared, config.dry_run), (&over, &stop));
+        reclaim::start(scope, config.reclaims(), (&shared, config.dry_run), ends);
         scope.spawn(|| socket_server.answer(&shared, || over.load(Ordering::Relaxed)));
         scope.spawn(|| service.keep_alive(|| over.load(Ordering::Relaxed)));
         let (to_measure, orders) = mpsc::channel();
-        scope.spawn(|| measure((orders, runner), &shared, acts_no_more));
+        scope.spawn(|| measure((orders, runner), &shared, || ends.is_near()));
         let signals = Signals { stop: &stop, reload: &reload };
         let able = Able::of(&config);
         let mut feeder =

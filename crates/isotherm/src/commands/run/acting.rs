@@ -1,7 +1,7 @@
 //! The threads of `run` that act: the worker that serves hints, and what ends all of them.
 //!
 //! They wait for a flag that the thread that watches sets when it is done. If one of them panics, the others would wait for ever, or go on acting with what
-//! was seen last. [`EndsAll`] ends them.
+//! was seen last. [`Ends::on_panic`] ends them.
 
 use super::Serving;
 use crate::stop::Stop;
@@ -13,14 +13,34 @@ use std::time::Duration;
 /// The worker's longest sleep: a new hint waits no longer than this.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// In a thread that acts, or that feeds those: if it panics, all threads of the command end, and so does the command.
-pub struct EndsAll<'a>(pub &'a AtomicBool, pub &'a Stop);
+/// When the threads of the command end.
+#[derive(Clone, Copy)]
+pub struct Ends<'a> {
+    /// Nothing is watched any more.
+    pub over: &'a AtomicBool,
+    pub stop: &'a Stop,
+}
 
-impl Drop for EndsAll<'_> {
+impl<'a> Ends<'a> {
+    /// Whether nothing is to be done any more. What was asked to stop acts on nothing more, however long the last snapshot takes.
+    pub fn is_near(self) -> bool {
+        self.over.load(Ordering::Relaxed) || self.stop.is_set()
+    }
+
+    /// For a thread that acts, or that feeds those: if it panics, all threads of the command end, and so does the command.
+    pub fn on_panic(self) -> OnPanic<'a> {
+        OnPanic(self)
+    }
+}
+
+/// Ends all of them if it is dropped by a panic.
+pub struct OnPanic<'a>(Ends<'a>);
+
+impl Drop for OnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.store(true, Ordering::Relaxed);
-            self.1.set();
+            self.0.over.store(true, Ordering::Relaxed);
+            self.0.stop.set();
         }
     }
 }
@@ -54,7 +74,7 @@ mod tests {
         };
         let panics = || {
             std::thread::scope(|scope| {
-                let _ends_all = EndsAll(&over, &stop);
+                let _on_panic = Ends { over: &over, stop: &stop }.on_panic();
                 scope.spawn(waits);
                 panic!("as if by a bug");
             });

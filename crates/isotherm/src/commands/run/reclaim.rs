@@ -3,13 +3,12 @@
 //! This counts what is idle in the processes of a cgroup, as the monitor knows it. The state decides how much to ask for
 //! ([`isotherm_schemes::state::State`]), and a thread of its own asks ([`isotherm_schemes::reclaim::worker`]).
 
-use super::acting::EndsAll;
+use super::acting::Ends;
 use super::args::RunArgs;
 use super::config::Config;
 use super::page_out::{MINUTE, unfit_for_idle};
 use crate::args::usage::Usage;
 use crate::output;
-use crate::stop::Stop;
 use isotherm_heat::{Clock, Ns, Snapshot, TargetHeat, TargetId};
 use isotherm_monitor::Monitor;
 use isotherm_schemes::page_out::keeper::{SEARCH, Stays};
@@ -22,7 +21,6 @@ use isotherm_schemes::state::{Shared, lock};
 use isotherm_sys::clock;
 use isotherm_sys::proc::{Cgroup, CgroupKind, Cgroups, Mounts, Proc};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Scope;
 use std::time::Duration;
 
@@ -43,12 +41,12 @@ pub fn start<'scope>(
     scope: &'scope Scope<'scope, '_>,
     is_asked: bool,
     (shared, dry_run): (&'scope Shared, bool),
-    (over, stop): (&'scope AtomicBool, &'scope Stop),
+    ends: Ends<'scope>,
 ) {
     if is_asked {
         scope.spawn(move || {
-            let _ends_all = EndsAll(over, stop);
-            work(shared, dry_run, || over.load(Ordering::Relaxed) || stop.is_set());
+            let _on_panic = ends.on_panic();
+            work(shared, dry_run, || ends.is_near());
         });
     }
 }
@@ -114,9 +112,7 @@ impl Counting {
     /// The cgroups that are asked, by path.
     fn asked<'a>(&mut self, shared: &Shared, proc: &Proc, snapshot: &'a Snapshot) -> BTreeMap<String, Asked<'a>> {
         let mut asked: BTreeMap<String, Asked<'a>> = BTreeMap::new();
-        // Descriptors may have been short: it is tried again.
-        self.cgroups = self.cgroups.take().or_else(|| proc.cgroups().ok());
-        let Some(cgroups) = &self.cgroups else { return asked };
+        let Some(cgroups) = proc.known_cgroups(&mut self.cgroups) else { return asked };
         for target in live(snapshot) {
             let Some(scheme) = lock(shared).reclaims(target.id) else { continue };
             let Ok(membership) = proc.membership(target.id.pid) else { continue };
