@@ -128,7 +128,7 @@ struct isotherm_pool_stats {
 	uint64_t free_frames;                  /* free frames, those on per-CPU lists included */
 	uint64_t isolated_frames;              /* free frames that are being removed */
 	uint64_t free_blocks[ISOTHERM_ORDERS]; /* by order */
-	uint64_t failed;                       /* failed allocations */
+	uint64_t failed;                       /* allocations that found nothing in the zone, tried again or not */
 	uint64_t refused;                      /* refused frees */
 	uint64_t contended;                    /* acquisitions that found the zone lock taken */
 	uint32_t backing;                      /* ISOTHERM_ANONYMOUS ... */
@@ -189,8 +189,9 @@ int isotherm_pool_grow(struct isotherm_pool *pool, uint64_t frame, uint64_t coun
 /*
  * Removes `count` frames from `frame` on from the pool and returns their memory to the system. ISOTHERM_EBUSY: some are
  * in use. The pool then no longer allocates any of the range: call again until the result is 0, or cancel with
- * isotherm_pool_keep. The range must consist of whole 1,024 frames, counted from first_frame, and of whole huge pages,
- * and lie in the span. If the system does not take some memory back, the call returns another error and that memory
+ * isotherm_pool_keep. The range must consist of whole 1,024 frames by number (multiples of 1,024; the first and the last
+ * of the span may be shorter) and of whole huge pages, and lie in the span. Huge pages that were never touched stay
+ * reserved until the pool is closed. If the system does not take some memory back, the call returns another error and that memory
  * stays in the pool.
  */
 int isotherm_pool_shrink(struct isotherm_pool *pool, uint64_t frame, uint64_t count);

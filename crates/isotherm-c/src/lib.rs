@@ -119,7 +119,10 @@ pub unsafe extern "C" fn isotherm_pool_open(
 ) -> c_int {
     answer(|| {
         // SAFETY: the caller guarantees that it is null or writable.
-        let into = unsafe { place(pool) }?;
+        let into = unsafe { place(pool) }.inspect_err(|_| {
+            // SAFETY: the caller guarantees that it is null or has that many bytes.
+            unsafe { tell("open a pool: there is no place for it, pool is null", error, error_size) };
+        })?;
         *into = ptr::null_mut();
         let open = || {
             // SAFETY: the caller guarantees that it is null or as long as its first field says.
@@ -351,6 +354,7 @@ pub unsafe extern "C" fn isotherm_pool_address_of(handle: *mut CPool, frame: u64
     answer(|| {
         // SAFETY: guaranteed by the caller.
         let (pool, address) = unsafe { (pool(handle)?, place(address)?) };
+        pool.check().map_err(|e| code(&e))?;
         *address = pool.address_of(FrameNo(frame)).ok_or(EFAULT)?.as_ptr().cast();
         Ok(0)
     })
@@ -365,6 +369,7 @@ pub unsafe extern "C" fn isotherm_pool_frame_of(handle: *mut CPool, address: *co
     answer(|| {
         // SAFETY: guaranteed by the caller.
         let (pool, frame) = unsafe { (pool(handle)?, place(frame)?) };
+        pool.check().map_err(|e| code(&e))?;
         *frame = frame_of(pool, address)?.0;
         Ok(0)
     })
@@ -488,8 +493,11 @@ pub unsafe extern "C" fn isotherm_pool_stats(handle: *mut CPool, stats: *mut Sta
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn isotherm_pool_descriptor(handle: *mut CPool) -> c_int {
     answer(|| {
+        // SAFETY: guaranteed by the caller.
+        let pool = unsafe { pool(handle) }?;
+        pool.check().map_err(|e| code(&e))?;
         // SAFETY: guaranteed by the caller. No slice of a block is ever made here.
-        unsafe { pool(handle)?.descriptor() }.map(|fd| fd.as_raw_fd()).ok_or(EOPNOTSUPP)
+        unsafe { pool.descriptor() }.map(|fd| fd.as_raw_fd()).ok_or(EOPNOTSUPP)
     })
 }
 

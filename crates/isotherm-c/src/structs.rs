@@ -153,6 +153,9 @@ impl Options {
             HUGE_1G => PoolBuilder::huge(bytes, HugeSize::Gib1),
             NUMBERS => PoolBuilder::numbers(bytes),
             DAX if self.device.is_null() => return Err(no("open a pool: device is not set")),
+            DAX if bytes.0 != 0 => {
+                return Err(no("open a pool: bytes is the size of the device for ISOTHERM_DAX; leave it 0"));
+            }
             // SAFETY: the caller guarantees a string. No slice of a block of its memory is ever made here.
             DAX => unsafe { PoolBuilder::dax(OsStr::from_bytes(CStr::from_ptr(self.device).to_bytes())) },
             other => return Err((EOPNOTSUPP, format!("open a pool: unknown backing {other}"))),

@@ -227,6 +227,7 @@ fn nothing_but_the_interface_is_exported_under_a_versioned_name() {
     let dynamic = run(Command::new("readelf").arg("-d").arg(&library));
     let major = env!("CARGO_PKG_VERSION_MAJOR");
     assert!(dynamic.contains(&format!("soname: [libisotherm.so.{major}]")), "{dynamic}");
+    assert!(dynamic.contains("NODELETE"), "it has restartable sequences: {dynamic}");
 }
 
 #[test]

@@ -96,6 +96,9 @@ fn nulls_and_values_that_cannot_be_are_errors() {
     // SAFETY: nulls are what this is about; the rest is as it should be.
     unsafe {
         assert_eq!(isotherm_pool_open(null(), null_mut(), null_mut(), 0), EINVAL);
+        let mut error = [1; 100];
+        assert_eq!(isotherm_pool_open(null(), null_mut(), error.as_mut_ptr(), error.len()), EINVAL);
+        assert!(CStr::from_ptr(error.as_ptr()).to_str().unwrap().contains("pool is null"));
         let mut opened = pool;
         assert_eq!(isotherm_pool_open(null(), &raw mut opened, null_mut(), 0), EINVAL);
         assert!(opened.is_null());
@@ -147,7 +150,12 @@ fn refusals_to_open_say_why() {
         (Options { colour_cache_bytes: 1 << 20, ..options() }, EINVAL, "multiple of 4 MiB"),
         (Options { colour_cache_bytes: 4 << 20, colour_order: 11, ..options() }, EINVAL, "colour_order"),
         (Options { backing: DAX, ..options() }, EINVAL, "device is not set"),
-        (Options { backing: DAX, device: device.as_ptr(), ..options() }, ENODEV, "/dev/null: not a DAX device"),
+        (Options { backing: DAX, device: device.as_ptr(), ..options() }, EINVAL, "leave it 0"),
+        (
+            Options { backing: DAX, device: device.as_ptr(), bytes: 0, ..options() },
+            ENODEV,
+            "/dev/null: not a DAX device",
+        ),
         (Options { size: 8, ..options() }, EINVAL, "set size to sizeof(struct)"),
         (Options { size: 5000, ..options() }, EINVAL, "set size to sizeof(struct)"),
     ] {
@@ -329,6 +337,17 @@ fn a_child_goes_on_only_where_it_may() {
     let quiet = |pool| move || unsafe { isotherm_pool_fork(pool) };
     assert!(child_says(quiet(private), || alloc(private) == 0 && alloc(shared) == EFORKED));
     assert!(child_says(quiet(shared), || alloc(shared) == EFORKED));
+    let mut address = null_mut();
+    // SAFETY: the pool is open.
+    assert_eq!(unsafe { isotherm_pool_address_of(shared, 0, &raw mut address) }, 0);
+    // SAFETY: the children have the pool, and only ask.
+    let each = || unsafe {
+        let mut frame = 0;
+        isotherm_pool_address_of(shared, 0, &raw mut address) == EFORKED
+            && isotherm_pool_frame_of(shared, address, &raw mut frame) == EFORKED
+            && isotherm_pool_descriptor(shared) == EFORKED
+    };
+    assert!(child_says(fork, each));
     // SAFETY: the last calls for both.
     unsafe {
         isotherm_pool_close(private);

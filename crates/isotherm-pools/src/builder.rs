@@ -1,6 +1,6 @@
 //! Configuration of a pool.
 
-use crate::backing::HugeSize;
+use crate::backing::{Backing, HugeSize};
 use crate::detect::has_direct_mapped_cache;
 use crate::error::Error;
 use crate::housekeeping::Housekeeping;
@@ -226,7 +226,8 @@ impl PoolBuilder {
 
     fn pool(&self, source: Source, bytes: Bytes) -> Result<Pool, Error> {
         let span = if self.span.0 == 0 { bytes } else { self.span };
-        if bytes.0 == 0 || span < bytes {
+        let is_fixed = source.backing == Backing::Dax;
+        if bytes.0 == 0 || span < bytes || (is_fixed && span != bytes) {
             return Err(Error::Span { bytes, span });
         }
         self.check(span)?;

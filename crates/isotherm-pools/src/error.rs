@@ -95,8 +95,10 @@ pub enum Error {
         /// The unit that it must be a multiple of.
         unit: Bytes,
     },
-    /// The memory does not fit into the span, or one of them is 0.
-    #[error("a pool of {bytes} in a span of {span}: give a span that is at least as large, and neither may be 0")]
+    /// The memory does not fit into the span, or one of them is 0, or the span of a DAX device is not its size.
+    #[error(
+        "a pool of {bytes} in a span of {span}: give a span that is at least as large, of a DAX device none, and neither may be 0"
+    )]
     Span {
         /// Bytes of memory.
         bytes: Bytes,

@@ -58,9 +58,7 @@ impl Frames {
 
     /// Allocates from the zone. If it has none, drains the lists and tries again, unless the request does not wait.
     pub(crate) fn request(&self, request: Request) -> Result<FrameNo, AllocError> {
-        self.zone().request(request).or_else(|error| {
-            if request.no_wait || self.pcp.drain_all() == 0 { Err(error) } else { self.zone().request(request) }
-        })
+        self.pcp.request(request)
     }
 
     /// Removes a range, also from the per-CPU lists.

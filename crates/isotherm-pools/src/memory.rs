@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// libc does not have it for every target. The number is the same on all that do not define their own.
 const MADV_DONTNEED_LOCKED: libc::c_int = 24;
@@ -116,6 +116,8 @@ pub(crate) struct Span {
     len: usize,
     /// Present if children do not get the mapping. Shows whether this process has it.
     hidden: Option<ForkDetector>,
+    /// A part of the addresses is no longer reserved, and may be anybody's.
+    has_hole: AtomicBool,
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread. Callers of `address` control who accesses what in it.
@@ -137,7 +139,7 @@ impl Span {
         let skip = phase.wrapping_sub(mapped.as_ptr().addr()) & (align - 1);
         // SAFETY: `skip` is less than `align`, so `len` bytes from there lie within the mapping.
         let start = unsafe { mapped.add(skip) };
-        let mut span = Span { mapped, mapped_len, start, len, hidden: None };
+        let mut span = Span { mapped, mapped_len, start, len, hidden: None, has_hole: AtomicBool::new(false) };
         if hidden {
             span.hidden = Some(ForkDetector::new()?);
             span.hide(mapped, mapped_len)?;
@@ -159,8 +161,43 @@ impl Span {
         Ok(unsafe { self.start.add(offset) })
     }
 
-    /// Replaces what is behind a part. Children can still get it: hide it afterwards.
+    /// Replaces what is behind a part. Children can still get it: hide it afterwards. On an error the part is reserved, and has no memory.
     fn replace(
+        &self,
+        part: (usize, usize),
+        protection: libc::c_int,
+        flags: libc::c_int,
+        fd: libc::c_int,
+    ) -> io::Result<()> {
+        if self.has_hole.load(Ordering::Relaxed) {
+            return Err(io::Error::other("a part of the reserved addresses was lost to another mapping"));
+        }
+        self.map_over(part, protection, flags, fd).inspect_err(|_| self.reserve_again(part))
+    }
+
+    /// Reserves a part that may not be reserved any more. `MAP_FIXED` first unmaps what was there, and the kernel leaves a gap if the new mapping
+    /// fails after that: another thread's mapping could come into it, and the next change of the pool would replace that.
+    fn reserve_again(&self, (offset, len): (usize, usize)) {
+        let Ok(start) = self.at(offset, len) else { return };
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+        // SAFETY: replaces nothing. The result is checked.
+        let mapped = unsafe { libc::mmap(start.as_ptr().cast(), len, libc::PROT_NONE, flags, -1, 0) };
+        if mapped == start.as_ptr().cast() {
+            // If this fails, a child gets addresses that no one can use.
+            let _ = self.hide(start, len);
+            return;
+        }
+        let error = io::Error::last_os_error();
+        if mapped != libc::MAP_FAILED {
+            // SAFETY: what was just mapped, elsewhere, by a kernel before 4.17, which knows no such flag.
+            unsafe { libc::munmap(mapped, len) };
+        }
+        // Something is there. It is what was there before, unless another thread was that fast.
+        let is_there = mapped == libc::MAP_FAILED && error.raw_os_error() == Some(libc::EEXIST);
+        self.has_hole.fetch_or(!is_there, Ordering::Relaxed);
+    }
+
+    fn map_over(
         &self,
         (offset, len): (usize, usize),
         protection: libc::c_int,
@@ -186,7 +223,11 @@ impl Span {
     /// There must be no reference into that part.
     pub(crate) unsafe fn back(&self, part: (usize, usize), file: Option<&File>) -> io::Result<()> {
         match file {
-            Some(file) => self.replace(part, READ_WRITE, libc::MAP_SHARED, file.as_raw_fd())?,
+            Some(file) => {
+                // Fails here if there are too few huge pages, where nothing is replaced. They stay reserved for the file.
+                let _probe = Probe::of(file, part)?;
+                self.replace(part, READ_WRITE, libc::MAP_SHARED, file.as_raw_fd())?;
+            }
             None => {
                 let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
                 self.replace(part, READ_WRITE, flags, -1)?;
@@ -251,8 +292,35 @@ impl Drop for Span {
         if self.hidden.as_ref().is_some_and(|mark| !mark.is_here()) {
             return;
         }
+        // What another thread has mapped in the middle must stay.
+        if self.has_hole.load(Ordering::Relaxed) {
+            return;
+        }
         // SAFETY: unmaps exactly what `reserve` mapped, once. Owners of blocks hold the pool, and with it `self`.
         unsafe { libc::munmap(self.mapped.as_ptr().cast(), self.mapped_len) };
+    }
+}
+
+/// A part of a file, mapped somewhere for a moment, to see whether that is possible.
+struct Probe(NonNull<u8>, usize);
+
+impl Probe {
+    fn of(file: &File, (offset, len): (usize, usize)) -> io::Result<Probe> {
+        let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
+        // SAFETY: a new mapping at an address that the kernel chooses replaces nothing; the result is checked.
+        let mapped =
+            unsafe { libc::mmap(ptr::null_mut(), len, READ_WRITE, libc::MAP_SHARED, file.as_raw_fd(), offset) };
+        match NonNull::new(mapped.cast()) {
+            Some(start) if mapped != libc::MAP_FAILED => Ok(Probe(start, len)),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        // SAFETY: unmaps exactly what `of` mapped, which nobody knows of.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), self.1) };
     }
 }
 
@@ -327,6 +395,32 @@ mod tests {
         assert!(span.at(1 << 20, 1 << 20).is_ok());
         assert!(span.at(1 << 20, (1 << 20) + 1).is_err());
         assert!(span.at(usize::MAX, 2).is_err());
+    }
+
+    /// Whether all of these addresses are mapped: the kernel says ENOMEM of those that are not.
+    fn is_reserved(start: NonNull<u8>, len: usize) -> bool {
+        let mut resident = vec![0_u8; len.div_ceil(4096)];
+        // SAFETY: asks about addresses, and writes a byte for each page to a vector of that length.
+        unsafe { libc::mincore(start.as_ptr().cast(), len, resident.as_mut_ptr()) == 0 }
+    }
+
+    #[test]
+    fn addresses_stay_reserved_where_no_memory_comes_behind_them() {
+        // More huge pages than any machine has.
+        let part = (2 << 20, 1 << 45);
+        let span = Span::reserve(part.1 + (4 << 20), 4 << 20, 0, true).unwrap();
+        let Ok(file) = memfd(c"isotherm-test", libc::MFD_HUGETLB) else {
+            let _ = io::Write::write_all(&mut io::stderr(), b"skipped: needs memfds of huge pages\n");
+            return;
+        };
+        set_len(&file, part.1 as u64 * 2).unwrap();
+        let middle = span.at(part.0 + part.1 / 2, 1 << 20).unwrap();
+        let is_left = |failed: io::Result<()>| (failed.is_err(), is_reserved(middle, 1 << 20));
+        // SAFETY: nobody refers to it.
+        assert_eq!(is_left(unsafe { span.back(part, Some(&file)) }), (true, true));
+        // Where the pages went after they were seen to be there.
+        assert_eq!(is_left(span.replace(part, READ_WRITE, libc::MAP_SHARED, file.as_raw_fd())), (true, true));
+        assert!(!span.has_hole.load(Ordering::Relaxed));
     }
 
     #[test]

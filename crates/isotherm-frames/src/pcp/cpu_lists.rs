@@ -116,35 +116,28 @@ impl<'m> CpuLists<'m> {
         }
     }
 
-    /// Takes everything off a CPU's lists and passes it to `give`, several blocks of one list at a time. False if the
-    /// lists could not be held all the time. Locked lists are released before each call of `give`; a stopped CPU stays
-    /// stopped throughout.
+    /// Takes everything off a CPU's lists and passes it to `give`, several blocks of one list at a time. All others are locked out meanwhile, or a
+    /// thread that goes on freeing would keep this going. False if the lists cannot be held.
     pub(super) fn take_all(&self, cpu: u32, mut give: impl FnMut(usize, &[u32])) -> bool {
         // Taking from the bottom moves the remaining entries, so take more than a chunk at a time.
         let mut buffer = [0; 8 * CHUNK];
-        match self {
-            CpuLists::Restartable(stacks) => {
-                let Some(mut stopped) = stop_long(stacks, cpu) else { return false };
-                for list in 0..LISTS {
-                    while let got @ 1.. = stopped.drain(list, &mut buffer) {
-                        give(list, &buffer[..got]);
-                    }
-                }
-            }
-            CpuLists::Locked(stacks) => {
-                for list in 0..LISTS {
-                    loop {
-                        match stacks.take_from(cpu, list, &mut buffer) {
-                            Some(0) => break,
-                            Some(got) => give(list, &buffer[..got]),
-                            // The thread that holds it now holds the other lists too.
-                            None => return false,
-                        }
-                    }
-                }
+        let Some(mut held) = self.hold_to_drain(cpu) else { return false };
+        for list in 0..LISTS {
+            while let got @ 1.. = held.copy_oldest(list, 0, &mut buffer) {
+                give(list, &buffer[..got]);
+                // Not before: who finds the lists empty may rely on it that their blocks are in the zone.
+                held.forget_oldest(list, u32::try_from(got).unwrap_or(u32::MAX));
             }
         }
         true
+    }
+
+    /// As `hold`. Waits for as long as a lock is waited for.
+    fn hold_to_drain(&self, cpu: u32) -> Option<Held<'_, 'm>> {
+        match self {
+            CpuLists::Restartable(stacks) => stop_long(stacks, cpu).map(Held::Stopped),
+            CpuLists::Locked(_) => self.hold(cpu),
+        }
     }
 }
 

@@ -93,12 +93,6 @@ impl<'m> LockedStacks<'m> {
         Some((lock.try_long()?, list_words))
     }
 
-    /// Takes blocks off any CPU's list; returns how many there were. `None` if the lists cannot be held.
-    pub(super) fn take_from(&self, cpu: u32, list: usize, into: &mut [u32]) -> Option<usize> {
-        let (_held, list_words) = self.hold(cpu)?;
-        Some(list_words.pop_many(list, into))
-    }
-
     /// Entries of a list a moment ago.
     pub(super) fn count(&self, cpu: u32, list: usize) -> u32 {
         self.of(cpu).map_or(0, |(_, list_words)| list_words.count(list))

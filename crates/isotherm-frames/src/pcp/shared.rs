@@ -149,12 +149,22 @@ impl<'m> PcpLists<'m> {
     /// Allocates blocks until `frames` is full or none is left; returns how many. Takes them straight from the zone,
     /// which is cheapest for many at once.
     pub fn alloc_bulk(&self, order: Order, migrate: MigrateType, frames: &mut [FrameNo]) -> usize {
-        let got = self.zone.alloc_bulk(order, migrate, frames);
-        if got == frames.len() {
-            return got;
+        let mut got = self.zone.alloc_bulk(order, migrate, frames);
+        if got < frames.len() {
+            let _ = retry_for_ms(EXHAUSTED_MS, || {
+                let drained = self.drain_all_free();
+                got += self.zone.alloc_bulk(order, migrate, &mut frames[got..]);
+                (got == frames.len() || !drained.missed).then_some(())
+            });
         }
-        self.drain_all();
-        got + self.zone.alloc_bulk(order, migrate, &mut frames[got..])
+        got
+    }
+
+    /// Allocates from the zone. If that has none, drains all lists and tries again, unless the request does not wait.
+    pub fn request(&self, request: Request) -> Result<FrameNo, AllocError> {
+        self.zone
+            .request(request)
+            .or_else(|error| if request.no_wait { Err(error) } else { self.request_drained(request) })
     }
 
     /// Frees blocks, straight to the zone. Skips those that it refuses and returns the first error.
@@ -207,18 +217,20 @@ impl<'m> PcpLists<'m> {
     #[cold]
     #[inline(never)]
     pub(super) fn alloc_slow(&self, order: Order, migrate: MigrateType) -> Result<FrameNo, AllocError> {
-        self.alloc_from_zone(order, migrate).or_else(|_| {
-            // The last frames may be on other CPUs' lists, or their buddies may be, or they may be on their way back.
-            // If a thread holds lists in order to drain them, their frames are available when it is done.
-            let mut last = Err(AllocError::Exhausted { order, free_blocks: [0; crate::ORDERS] });
-            let _ = retry_for_ms(EXHAUSTED_MS, || {
-                let drained = self.drain_all_free();
-                last = self.zone.request(Request::new(order, migrate));
-                let may_come = drained.missed && matches!(last, Err(AllocError::Exhausted { .. }));
-                (!may_come).then_some(())
-            });
-            last
-        })
+        self.alloc_from_zone(order, migrate).or_else(|_| self.request_drained(Request::new(order, migrate)))
+    }
+
+    /// Drains all lists and allocates from the zone. The last frames may be on other CPUs' lists, or their buddies may be, or they may be on their way
+    /// back: if a thread holds lists in order to drain them, their frames are available when it is done.
+    fn request_drained(&self, request: Request) -> Result<FrameNo, AllocError> {
+        let mut last = Err(AllocError::Exhausted { order: request.order, free_blocks: [0; crate::ORDERS] });
+        let _ = retry_for_ms(EXHAUSTED_MS, || {
+            let drained = self.drain_all_free();
+            last = self.zone.request(request);
+            let is_short = matches!(last, Err(AllocError::Exhausted { .. } | AllocError::Kept { .. }));
+            (!(drained.missed && is_short)).then_some(())
+        });
+        last
     }
 
     /// From the zone; if this CPU has a list for the block, refills it on the way.

@@ -29,7 +29,11 @@ pub(crate) fn memory(bytes: usize) -> Metadata<'static> {
 
 /// Per-CPU lists in front of a zone of `frames` frames.
 pub(crate) fn pcp(frames: u64, config: &PcpConfig) -> PcpLists<'static> {
-    let span = ZoneConfig::new(FrameRange::new(FrameNo(0), FrameNo(frames)));
+    pcp_of(ZoneConfig::new(FrameRange::new(FrameNo(0), FrameNo(frames))), config)
+}
+
+/// The same with a zone of another kind.
+pub(crate) fn pcp_of(span: ZoneConfig, config: &PcpConfig) -> PcpLists<'static> {
     let zone = Zone::new(&span, memory(span.metadata_bytes().unwrap())).unwrap();
     zone.add(span.span, MigrateType::Movable).unwrap();
     let bytes = config.metadata_bytes(&zone);

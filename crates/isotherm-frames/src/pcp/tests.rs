@@ -1,9 +1,10 @@
 //! Lists that another thread holds, or has died in.
 
-use super::testing::{assert_all_there, fill, pcp, pretend, tiers};
+use super::testing::{assert_all_there, fill, pcp, pcp_of, pretend, tiers};
 use super::*;
+use crate::pcp::lists::order_of;
 use crate::tune::PcpLimits;
-use crate::{FrameNo, MigrateType, Order};
+use crate::{FrameNo, FrameRange, MigrateType, Order, Watermarks, ZoneConfig};
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 use std::thread;
@@ -26,10 +27,14 @@ fn fill_one(pcp: &PcpLists<'_>, frames: usize) -> Option<u32> {
 #[test]
 #[cfg_attr(miri, ignore = "thousands of calls on a zone take minutes when interpreted")]
 fn the_last_frames_are_had_once_whoever_has_their_set_is_done() {
-    for tier in tiers() {
-        let pcp = pcp(4096, &PcpConfig { tier, limits: Some(LIMITS), ..PcpConfig::new(1024) });
-        let mut taken = vec![FrameNo(0); 4090];
-        assert_eq!(pcp.zone().alloc_bulk(Order::FRAME, MigrateType::Movable, &mut taken), 4090);
+    // With and without frames that are kept for urgent requests.
+    for (tier, kept) in tiers().into_iter().flat_map(|tier| [(tier, 0), (tier, 2)]) {
+        let watermarks = Watermarks { min: kept, low: kept, high: kept };
+        let span = ZoneConfig { watermarks, ..ZoneConfig::new(FrameRange::new(FrameNo(0), FrameNo(4096))) };
+        let pcp = pcp_of(span, &PcpConfig { tier, limits: Some(LIMITS), ..PcpConfig::new(1024) });
+        let taken = 4090 - usize::try_from(kept).unwrap();
+        let mut frames = vec![FrameNo(0); taken];
+        assert_eq!(pcp.zone().alloc_bulk(Order::FRAME, MigrateType::Movable, &mut frames), taken);
         // A machine that is busy may keep the holder from letting go in time: until it did not.
         let has_waited = (0..50).any(|_| {
             let Some(cpu) = fill_one(&pcp, 6) else {
@@ -58,9 +63,35 @@ fn the_last_frames_are_had_once_whoever_has_their_set_is_done() {
             pcp.drain_all();
             got.is_ok_and(|frame| pcp.zone().free(frame, Order::FRAME).is_ok())
         });
-        assert!(has_waited, "{tier:?}");
+        assert!(has_waited, "{tier:?}, {kept} kept");
         pcp.drain_all();
-        assert_all_there(&pcp, 4090);
+        assert_all_there(&pcp, taken as u64);
+    }
+}
+
+/// Else a thread that finds the lists empty, and the zone as well, would fail while the last frames are on their way.
+#[test]
+#[cfg_attr(miri, ignore = "thousands of calls on a zone take minutes when interpreted")]
+fn blocks_stay_on_their_lists_until_they_are_in_the_zone() {
+    for tier in tiers() {
+        let pcp = pcp(4096, &PcpConfig { tier, limits: Some(LIMITS), ..PcpConfig::new(1024) });
+        let cpu = (0..50).find_map(|_| {
+            let cpu = fill_one(&pcp, 200);
+            if cpu.is_none() {
+                pcp.drain_all();
+            }
+            cpu
+        });
+        let cpu = cpu.expect("a set with all of them");
+        let mut left = Vec::new();
+        let had = pcp.lists.take_all(cpu, |list, blocks| {
+            left.push((pcp.lists.count(cpu, list) as usize, blocks.len()));
+            pcp.zone().give_back(blocks, order_of(list));
+        });
+        assert!(had && !left.is_empty(), "{tier:?}");
+        assert!(left.iter().all(|(count, given)| count >= given), "{tier:?}: {left:?}");
+        assert_eq!(pcp.cached(cpu), 0);
+        assert_all_there(&pcp, 0);
     }
 }
 
