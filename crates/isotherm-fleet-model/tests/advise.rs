@@ -78,3 +78,25 @@ fn a_host_is_the_same_each_time_and_all_of_its_time_is_there() {
     let rows: usize = objects.iter().filter(|object| object.table == Table::Hosts).map(|object| object.rows).sum();
     assert_eq!(rows as u64, seconds / 300);
 }
+
+/// After a clock was set back by hours, an hour comes a second time, of a time that it was not.
+#[test]
+fn an_interval_that_a_host_had_twice_does_not_count() {
+    let (once, _, _, objects) = run(0, 4);
+    let half = objects.iter().filter(|object| object.table == Table::Hosts).count() / 2;
+    let mut advisor = Advisor::new(None);
+    for table in Advisor::TABLES {
+        let of_table: Vec<&Object> = objects.iter().filter(|object| object.table == table).collect();
+        let again = &of_table[half.min(of_table.len())..];
+        for object in of_table.iter().chain(again) {
+            advisor.add_object(object.bytes.clone()).unwrap();
+        }
+    }
+    let others: BTreeMap<String, Advice> =
+        advisor.advice().into_iter().map(|advice| (advice.service.clone(), advice)).collect();
+    for one in &once {
+        let other = &others[&one.service];
+        assert!(other.covered_hours < one.covered_hours, "{one:?} {other:?}");
+        assert!(other.evidence.resident_p99_bytes <= one.evidence.resident_p99_bytes * 3 / 2, "{one:?} {other:?}");
+    }
+}

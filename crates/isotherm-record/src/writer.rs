@@ -14,8 +14,10 @@ use crate::storage::{Disk, Storage, create_private_dir, tighten_dir};
 use crate::tiers::{Limits, Tiers};
 use crate::{Error, Result};
 use isotherm_heat::{RunInfo, Snapshot};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -64,6 +66,8 @@ pub struct Summary {
 #[derive(Debug)]
 pub struct Writer {
     dir: PathBuf,
+    /// The directory, locked against other recorders, which would take these segments for theirs, join them and remove them.
+    _lock: File,
     storage: Box<dyn Storage>,
     run: String,
     options: Options,
@@ -88,9 +92,10 @@ impl Writer {
 
     pub(crate) fn create_in(storage: Box<dyn Storage>, path: &Path, run: &RunInfo, options: Options) -> Result<Writer> {
         let run = run_to_json(run).map_err(|what| Error::RunInfo { path: path.to_owned(), what })?;
-        prepare(path, storage.as_ref(), options.overwrite)?;
+        let lock = prepare(path, storage.as_ref(), options.overwrite)?;
         let mut writer = Writer {
             dir: path.to_owned(),
+            _lock: lock,
             storage,
             run,
             options,
@@ -242,11 +247,14 @@ fn plan<'a>(dir: &'a Path, run: &'a str, segment: u64, snapshots: Range<u64>) ->
     Plan { dir, run, segment, coverage: Coverage { snapshots, finished: false }, is_joined: false }
 }
 
-/// Creates the directory, or checks that the existing one may be used and removes our files from it.
-fn prepare(path: &Path, storage: &dyn Storage, overwrite: bool) -> Result<()> {
+/// Creates the directory, or checks that the existing one may be used and removes our files from it. Returns it, locked until that is dropped.
+fn prepare(path: &Path, storage: &dyn Storage, overwrite: bool) -> Result<File> {
     let failed = |error| Error::Create { path: path.to_owned(), error };
     match create_private_dir(path) {
-        Ok(()) => return sync_parent(path, storage).map_err(failed),
+        Ok(()) => {
+            let lock = locked(path)?;
+            return sync_parent(path, storage).map(|()| lock).map_err(failed);
+        }
         Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(failed(e)),
         Err(_) => {}
     }
@@ -256,11 +264,12 @@ fn prepare(path: &Path, storage: &dyn Storage, overwrite: bool) -> Result<()> {
     let (mut ours, others) = list(path).map_err(failed)?;
     if ours.is_empty() {
         let what = "the directory holds other files";
-        return if others { Err(Error::Occupied { path: path.to_owned(), what }) } else { Ok(()) };
+        return if others { Err(Error::Occupied { path: path.to_owned(), what }) } else { locked(path) };
     }
     if !overwrite {
         return Err(Error::Exists { path: path.to_owned() });
     }
+    let lock = locked(path)?;
     // The files that make segments count are removed first, newest first. So a crash leaves an older state or nothing.
     ours.sort_by_key(|file| std::cmp::Reverse((file.table == Table::Snapshots, file.segment)));
     ours.iter().try_for_each(|file| storage.remove(&path.join(file.to_string()))).map_err(failed)?;
@@ -268,7 +277,18 @@ fn prepare(path: &Path, storage: &dyn Storage, overwrite: bool) -> Result<()> {
     if !others {
         tighten_dir(path).map_err(failed)?;
     }
-    storage.sync_dir(path).map_err(failed)
+    storage.sync_dir(path).map(|()| lock).map_err(failed)
+}
+
+/// The directory, if no other program records into it. File systems that know no locks are taken as they are.
+fn locked(path: &Path) -> Result<File> {
+    let dir = File::open(path).map_err(|error| Error::Create { path: path.to_owned(), error })?;
+    match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => {
+            Err(Error::Occupied { path: path.to_owned(), what: "another program is recording into it" })
+        }
+        _ => Ok(dir),
+    }
 }
 
 /// Whether a directory has files of a recording, which [`Options::overwrite`] would remove.

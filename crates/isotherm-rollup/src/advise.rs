@@ -28,7 +28,7 @@ use crate::time::INTERVAL_NS;
 use isotherm_heat::Interval;
 use isotherm_units::Bytes;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Reserve of a limit over what was accessed, percent. With a quarter, four fifths of the limit were what was accessed, to the page, and
 /// cost 2% more (`make bench-advise`): a part of the reserve was never of use.
@@ -173,14 +173,24 @@ pub struct Advisor {
     min_hours: u64,
     /// Intervals that are covered well enough, with the time that is covered.
     covered: BTreeMap<i64, u64>,
+    /// Intervals of each host, and those that a host had twice: its clock was set back by hours. Rows of both would be added up.
+    seen: BTreeMap<String, BTreeSet<i64>>,
+    twice: BTreeSet<i64>,
     services: BTreeMap<String, Rows>,
 }
 
 impl Advisor {
     /// For the host of this key or name. Without one, for all hosts of the rows, as if they were one.
     pub fn new(only: Option<String>) -> Advisor {
-        let (hosts, covered, services) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Advisor { hosts, only, min_hours: MIN_HOURS, covered, services }
+        Advisor {
+            hosts: BTreeMap::new(),
+            only,
+            min_hours: MIN_HOURS,
+            covered: BTreeMap::new(),
+            seen: BTreeMap::new(),
+            twice: BTreeSet::new(),
+            services: BTreeMap::new(),
+        }
     }
 
     /// The same with advice from so many covered hours on, for who knows that these were busy ones. It is of low confidence.
@@ -215,6 +225,9 @@ impl Advisor {
             if table == Table::Hosts {
                 let name = rows.text("hostname", row);
                 self.hosts.entry(host.to_owned()).or_insert_with(|| name.to_owned());
+                if self.is_wanted(host) && !self.seen.entry(host.to_owned()).or_default().insert(time) {
+                    self.twice.insert(time);
+                }
                 if self.is_wanted(host) && number("covered_ns") >= INTERVAL_NS * MIN_COVERED_PCT / 100 {
                     let covered = self.covered.entry(time).or_default();
                     *covered = number("covered_ns").max(*covered);
@@ -270,6 +283,7 @@ impl Advisor {
         let points: Vec<(i64, Point)> = rows
             .points
             .iter()
+            .filter(|(time, _)| !self.twice.contains(time))
             .filter_map(|(time, point)| Some((*time, point.while_it_ran(*self.covered.get(time)?))))
             .collect();
         let covered_hours = points.len() as u64 / 12;

@@ -62,13 +62,13 @@ fn follow(path: &Path, sender: &mpsc::Sender<Event>) {
 fn read(stream: UnixStream, sender: &mpsc::Sender<Event>) -> (String, bool) {
     let mut reader = Reader::new(stream);
     let mut has_sent = false;
-    if sender.blocking_send(Event::Connected).is_err() {
-        return (String::new(), false);
-    }
     loop {
         match reader.next() {
             Ok(Some(message)) => {
-                has_sent = true;
+                // Not before: a monitor that has too many clients accepts, and closes.
+                if !std::mem::replace(&mut has_sent, true) && sender.blocking_send(Event::Connected).is_err() {
+                    return (String::new(), true);
+                }
                 if sender.blocking_send(Event::Message(message)).is_err() {
                     return (String::new(), true);
                 }

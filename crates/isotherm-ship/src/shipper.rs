@@ -9,6 +9,7 @@ use crate::spool::{self, Fate, Header, Made, ObjectId, Spool};
 use crate::status::{Status, Trouble};
 use crate::store::{self, Put};
 use isotherm_rng::Rng;
+use isotherm_rollup::rollup::MAX_BACK_NS;
 use isotherm_stream::Snapshot;
 use isotherm_systemd::Priority;
 use std::collections::BTreeMap;
@@ -167,8 +168,7 @@ impl<R: Roll> Shipper<R> {
         let batches = self.roll.closed(now.wall_ns);
         self.keep(batches, now);
         if let Some(step) = self.skew.observe(now) {
-            let what = format!("the wall clock was set by {:.1} s; rows since then have its time", seconds(step));
-            self.notes.push((Priority::Notice, what));
+            self.notes.push(clock_was_set(step));
         }
         self.close_where(now, |header, touched_ns| {
             let grace_is_over = now.mono_ns.saturating_sub(touched_ns) >= GRACE_NS;
@@ -378,6 +378,16 @@ impl<R: Roll> Shipper<R> {
 /// Whether an hour has ended.
 fn is_over(hour: u64, wall_ns: u64) -> bool {
     wall_ns >= hour.saturating_add(1).saturating_mul(HOUR_NS)
+}
+
+/// What becomes of rows after the wall clock was set by so much.
+fn clock_was_set(step_ns: i64) -> (Priority, String) {
+    let by = format!("by {:.1} s", seconds(step_ns));
+    if step_ns < 0 && step_ns.unsigned_abs() <= MAX_BACK_NS {
+        let what = format!("the wall clock was set {by}; there are no rows until it has caught up");
+        return (Priority::Warning, what);
+    }
+    (Priority::Notice, format!("the wall clock was set {by}; rows since then have its time"))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for people")]

@@ -115,6 +115,20 @@ fn an_empty_directory_is_taken() {
     assert_eq!(Recording::open(&path).unwrap().len(), 1);
 }
 
+/// It would take the segments of the other for its own, join them and remove them.
+#[test]
+fn no_second_recorder_comes_into_a_directory_while_one_is_there() {
+    let (_parent, path) = place();
+    let mut first = record(&path, 7);
+    let over = Options { overwrite: true, ..two_each() };
+    let error = Writer::create(&path, &samples::run(), over).unwrap_err();
+    assert!(error.to_string().contains("another program is recording into it"), "{error}");
+    first.push(&samples::snapshot(7)).unwrap();
+    first.finish().unwrap();
+    assert_eq!(Recording::open(&path).unwrap().read_all().unwrap(), samples::snapshots(8));
+    Writer::create(&path, &samples::run(), over).unwrap().finish().unwrap();
+}
+
 #[test]
 fn a_recording_is_replaced_only_on_demand_and_foreign_files_stay() {
     let (_parent, path) = place();

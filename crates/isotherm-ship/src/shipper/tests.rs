@@ -269,6 +269,9 @@ fn a_step_of_the_wall_clock_is_noted() {
     bench.shipper.tick(bench.now);
     assert_eq!(bench.notes(), ["the wall clock was set by 5400.0 s; rows since then have its time"]);
     assert_eq!(bench.shipper.status(bench.now).clock.steps, 1);
+    bench.now.wall_ns -= 10 * MINUTE;
+    bench.shipper.tick(bench.now);
+    assert_eq!(bench.notes(), ["the wall clock was set by -600.0 s; there are no rows until it has caught up"]);
 }
 
 #[test]

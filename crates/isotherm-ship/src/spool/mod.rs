@@ -319,7 +319,13 @@ impl Spool {
         fs::rename(&making, &ready).map_err(doing("rename to", &ready))?;
         fault::point("objects.renamed");
         files::sync_folder(&folder).map_err(doing("sync", &folder))?;
-        self.forget_log(sequence)?;
+        if let Err(error) = self.forget_log(sequence) {
+            // More batches may come. After a crash these objects must not pass for all of them.
+            if self.logs.contains_key(&sequence) {
+                fs::rename(&ready, &making).map_err(doing("rename to", &making))?;
+            }
+            return Err(error);
+        }
         fault::point("log.removed");
         let new: Vec<ObjectId> = made.iter().map(|object| ObjectId { sequence, path: object.path.clone() }).collect();
         self.ready.extend(new.iter().cloned().zip(made.iter().map(|object| object.bytes.len() as u64)));

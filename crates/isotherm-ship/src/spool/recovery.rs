@@ -43,8 +43,12 @@ impl Spool {
     fn recover_objects(&mut self, name: &str, folder: &Path) -> Result<()> {
         let Some(sequence) = names::sequence_of(name) else { return Ok(()) };
         // The folder is complete: it was renamed as a whole. So the batches count no more.
-        if self.logs.contains_key(&sequence) {
-            self.forget_log(sequence)?;
+        if self.logs.contains_key(&sequence) && self.forget_log(sequence).is_err() {
+            // A full disk, as it may have been when the log could not be removed before. What it takes makes room for the counts, which are written at
+            // the end.
+            self.logs.remove(&sequence);
+            let path = self.log_path(sequence);
+            files::remove(&path).map_err(doing("remove", &path))?;
         }
         let mut waiting = 0;
         for (name, path) in entries(folder)? {

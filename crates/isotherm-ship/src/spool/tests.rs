@@ -246,11 +246,47 @@ fn a_full_disk_keeps_no_spool_from_being_opened() {
     spool.append(&header(1), 500, b"x").unwrap();
     spool.close_hour(0, make).unwrap();
     drop(spool);
-    // A folder where the counts are written before they get their name: nothing can be written there.
-    let path = dir.path().join(super::COUNTS).with_extension("new");
-    std::fs::create_dir(&path).unwrap();
+    full_disk(dir.path());
     let spool = Spool::open(dir.path(), ROOMY).unwrap();
     assert_eq!(spool.ready().count(), 2, "what waits can be sent");
+}
+
+/// A folder where the counts are written before they get their name, so that nothing can be written there. Until it is removed.
+fn full_disk(root: &Path) -> PathBuf {
+    let path = root.join(COUNTS).with_extension("new");
+    fs::create_dir(&path).unwrap();
+    path
+}
+
+#[test]
+fn objects_beside_their_log_on_a_full_disk_are_sent() {
+    let dir = scratch();
+    let mut spool = Spool::open(dir.path(), ROOMY).unwrap();
+    spool.append(&header(1), 500, b"x").unwrap();
+    drop(spool);
+    // As an hour leaves it that was killed between the two.
+    let ready = dir.path().join(READY).join(names::of_sequence(0));
+    fs::create_dir(&ready).unwrap();
+    fs::write(ready.join("v1,0.parquet"), "objects").unwrap();
+    full_disk(dir.path());
+    let spool = Spool::open(dir.path(), ROOMY).unwrap();
+    assert_eq!((spool.ready().count(), spool.open_hours().count()), (1, 0), "what waits can be sent");
+    assert_eq!(files_below(&dir.path().join(OPEN)), [""; 0], "and not made once more");
+}
+
+#[test]
+fn what_comes_after_an_hour_that_could_not_be_closed_is_not_lost_in_a_crash() {
+    let dir = scratch();
+    let mut spool = Spool::open(dir.path(), ROOMY).unwrap();
+    spool.append(&header(7), 0, b"one").unwrap();
+    let full = full_disk(dir.path());
+    assert!(spool.close_hour(0, make).is_err());
+    fs::remove_dir(full).unwrap();
+    spool.append(&header(7), 0, b"two").unwrap();
+    drop(spool);
+    let mut spool = Spool::open(dir.path(), ROOMY).unwrap();
+    let ids = spool.close_hour(0, make).unwrap();
+    assert_eq!(spool.lend(&ids[0]).unwrap(), b"onetwo");
 }
 
 #[test]

@@ -4,8 +4,8 @@
 //!
 //! A folder is `object_store`'s, with what it leaves open done here. It writes `<name>#1`, syncs it (`with_fsync`), links it to its name
 //! and syncs the folder of the link. Folders that another put or an earlier, killed process has just made may not be synced then, so the
-//! folders up to the root are synced here before an object counts as sent. A file `<name>#1` that a killed process has left is removed:
-//! an object has one sender. Files and folders have the modes that the umask leaves; the program adds to that that only the owner writes.
+//! folders up to the root are synced here before an object counts as sent. A file `<name>#1` that a killed process has left is removed
+//! before the first put of an object: an object has one sender, of which an earlier put may still be under way. Files and folders have the modes that the umask leaves; the program adds to that that only the owner writes.
 
 mod remote;
 mod settings;
@@ -15,9 +15,10 @@ pub use settings::Settings;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as ObjectPath;
 use object_store::{ObjectStore, PutMode, PutOptions, PutPayload};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A result of this module.
@@ -117,6 +118,8 @@ pub struct Store {
     /// It is of the S3 protocol, in which a conflict means that another put of the object has not ended yet.
     is_s3: bool,
     timeout: Duration,
+    /// Objects of a folder of which a put has begun and not ended well. It may still be under way: a mount that does not answer outlasts the timeout.
+    begun: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Store {
@@ -136,11 +139,19 @@ impl Store {
                     folder: Some(path),
                     is_s3: false,
                     timeout,
+                    begun: Arc::default(),
                 })
             }
             To::Remote(url) => {
                 let (inner, prefix) = remote::open(url, settings, timeout).map_err(failed)?;
-                Ok(Store { inner, prefix, folder: None, is_s3: url.starts_with("s3://"), timeout })
+                Ok(Store {
+                    inner,
+                    prefix,
+                    folder: None,
+                    is_s3: url.starts_with("s3://"),
+                    timeout,
+                    begun: Arc::default(),
+                })
             }
         }
     }
@@ -152,10 +163,11 @@ impl Store {
 
     /// Creates an object. When this returns, it outlasts a loss of power of this machine.
     pub async fn put(&self, path: &str, bytes: Vec<u8>) -> Result<Put> {
+        let object_name = path;
         let failed = |what: String| Error::Put { path: path.to_owned(), what: brief(&without_queries(&what)) };
         let object = ObjectPath::parse(path).map_err(|error| failed(error.to_string()))?;
         let object: ObjectPath = self.prefix.parts().chain(object.parts()).collect();
-        if let Some(folder) = &self.folder {
+        if let Some(folder) = self.folder.as_ref().filter(|_| self.begins(path)) {
             let path = folder.join(path);
             self.blocking(move || remove_staged(&path)).await.map_err(failed)?;
         }
@@ -175,7 +187,18 @@ impl Store {
             let synced = self.blocking(move || sync_up(&path, &folder)).await;
             synced.map_err(|what| failed(format!("sync its folder: {what}")))?;
         }
+        self.begun().remove(object_name);
         Ok(put)
+    }
+
+    /// Whether this is the first put of an object. What an earlier process has left of it may be removed then. Later it may be what an earlier put of ours
+    /// is writing: if another took its place, that put would link it to its name when it is half written.
+    fn begins(&self, path: &str) -> bool {
+        self.begun().insert(path.to_owned())
+    }
+
+    fn begun(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does this on another thread: on a mount that does not answer it takes for ever, and this one keeps rows and is to end in time.
@@ -313,6 +336,23 @@ mod tests {
         let hung = runtime.block_on(store.blocking(move || Ok(_ = ends.recv())));
         assert_eq!(hung, Err("no answer within 0.02 s".to_owned()));
         drop(hangs);
+    }
+
+    #[test]
+    fn what_another_put_of_this_process_is_writing_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let staged = dir.path().join(format!("{PATH}#1"));
+        fs::create_dir_all(staged.parent().unwrap()).unwrap();
+        let store = open(dir.path());
+        // It was given up after its timeout, and goes on.
+        assert!(store.begins(PATH));
+        fs::write(&staged, "half").unwrap();
+        assert_eq!(put(&store, b"whole"), Ok(Put::New));
+        assert_eq!(
+            (fs::read(&staged).unwrap(), fs::read(dir.path().join(PATH)).unwrap()),
+            (b"half".into(), b"whole".into())
+        );
+        assert!(store.begins(PATH), "one that has ended well is forgotten");
     }
 
     #[test]
