@@ -18,6 +18,8 @@ use isotherm_units::PmdNo;
 /// A target is known after this time, once all but this part of it had its first check.
 pub(super) const KNOWN_AFTER: Ns = 30_000_000_000;
 const BEGUN_SHARE: usize = 20;
+/// How old the number of resident pages may be.
+const RESIDENT_FOR: Ns = 10_000_000_000;
 /// The background-scan period until the monitor sets one.
 const FIRST_SCAN_PERIOD: Ns = 1_000_000_000;
 
@@ -31,7 +33,24 @@ pub(super) struct PageTracker {
     process_clears: ProcessClears,
     freed: Freed,
     empty: Empty,
+    resident: Resident,
     began: Ns,
+}
+
+/// Resident pages, as they were some seconds ago at most: to count them takes 0.2 ms for 10 GiB, and how many are stuck is asked every second.
+#[derive(Debug, Default)]
+struct Resident {
+    pages: u64,
+    until: Ns,
+}
+
+impl Resident {
+    fn at(&mut self, now: Ns, count: impl FnOnce() -> u64) -> u64 {
+        if now >= self.until {
+            *self = Resident { pages: count(), until: now + RESIDENT_FOR };
+        }
+        self.pages
+    }
 }
 
 impl PageTracker {
@@ -44,6 +63,7 @@ impl PageTracker {
             process_clears: ProcessClears::new(now),
             freed: Freed::new(),
             empty: Empty::default(),
+            resident: Resident::default(),
             began: now,
         }
     }
@@ -193,7 +213,7 @@ impl Tracker for PageTracker {
             return Ok(());
         }
         let (stuck, pages) = self.target.stuck();
-        if !is_worth_a_stall(pages, || self.target.resident()) {
+        if !is_worth_a_stall(pages, || self.resident.at(turn.now, || self.target.resident())) {
             return Ok(());
         }
         // Reads everything, not only the stuck huge ranges: accesses that were not read are lost with the bits.
