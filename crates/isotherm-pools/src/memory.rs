@@ -184,7 +184,7 @@ impl Span {
         let mapped = unsafe { libc::mmap(start.as_ptr().cast(), len, libc::PROT_NONE, flags, -1, 0) };
         if mapped == start.as_ptr().cast() {
             // If this fails, a child gets addresses that no one can use.
-            let _ = self.hide(start, len);
+            let _ = self.hide_part((offset, len));
             return;
         }
         let error = io::Error::last_os_error();
@@ -223,20 +223,21 @@ impl Span {
     /// There must be no reference into that part.
     pub(crate) unsafe fn back(&self, part: (usize, usize), file: Option<&File>) -> io::Result<()> {
         match file {
-            Some(file) => {
-                // Fails here if there are too few huge pages, where nothing is replaced. They stay reserved for the file.
-                let _probe = Probe::of(file, part)?;
-                self.replace(part, READ_WRITE, libc::MAP_SHARED, file.as_raw_fd())?;
-            }
-            None => {
-                let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-                self.replace(part, READ_WRITE, flags, -1)?;
-            }
+            Some(file) => self.replace(part, READ_WRITE, libc::MAP_SHARED, file.as_raw_fd())?,
+            // What is reserved is private memory already. Where the kernel commits no more than there is, this fails and unmaps nothing.
+            None => self.open_up(part)?,
         }
         self.hide_part(part).inspect_err(|_| {
             // SAFETY: just mapped, and no one knows about it yet.
             let _ = unsafe { self.unback(part) };
         })
+    }
+
+    /// Makes a part of the reservation readable and writable.
+    fn open_up(&self, (offset, len): (usize, usize)) -> io::Result<()> {
+        let start = self.at(offset, len)?;
+        // SAFETY: a part of our own reservation, to which nothing refers.
+        checked(unsafe { libc::mprotect(start.as_ptr().cast(), len, READ_WRITE) })
     }
 
     fn hide_part(&self, (offset, len): (usize, usize)) -> io::Result<()> {
@@ -301,7 +302,13 @@ impl Drop for Span {
     }
 }
 
-/// A part of a file, mapped somewhere for a moment, to see whether that is possible.
+/// Reserves huge pages for a part of a file. Fails where there are too few, and replaces nothing then. They belong to the file, and stay reserved when this
+/// mapping of them is gone.
+pub(crate) fn reserve_huge_pages(file: &File, part: (usize, usize)) -> io::Result<()> {
+    Probe::of(file, part).map(drop)
+}
+
+/// A part of a file, mapped somewhere for a moment.
 struct Probe(NonNull<u8>, usize);
 
 impl Probe {
@@ -404,23 +411,43 @@ mod tests {
         unsafe { libc::mincore(start.as_ptr().cast(), len, resident.as_mut_ptr()) == 0 }
     }
 
+    /// Whether children do not get the mapping that has this address.
+    fn is_kept_from_children(address: NonNull<u8>) -> bool {
+        let (smaps, address) = (std::fs::read_to_string("/proc/self/smaps").unwrap(), address.as_ptr().addr());
+        let mut is_in_it = false;
+        for line in smaps.lines() {
+            let range = line.split(' ').next().and_then(|word| word.split_once('-'));
+            if let Some((start, end)) = range {
+                let bound = |text| usize::from_str_radix(text, 16).ok();
+                is_in_it = bound(start).zip(bound(end)).is_some_and(|(start, end)| (start..end).contains(&address));
+            }
+            if is_in_it && line.starts_with("VmFlags:") {
+                return line.split(' ').any(|flag| flag == "dc");
+            }
+        }
+        panic!("{address:#x} is not mapped");
+    }
+
     #[test]
     fn addresses_stay_reserved_where_no_memory_comes_behind_them() {
         // More huge pages than any machine has.
         let part = (2 << 20, 1 << 45);
-        let span = Span::reserve(part.1 + (4 << 20), 4 << 20, 0, true).unwrap();
         let Ok(file) = memfd(c"isotherm-test", libc::MFD_HUGETLB) else {
             let _ = io::Write::write_all(&mut io::stderr(), b"skipped: needs memfds of huge pages\n");
             return;
         };
         set_len(&file, part.1 as u64 * 2).unwrap();
-        let middle = span.at(part.0 + part.1 / 2, 1 << 20).unwrap();
-        let is_left = |failed: io::Result<()>| (failed.is_err(), is_reserved(middle, 1 << 20));
-        // SAFETY: nobody refers to it.
-        assert_eq!(is_left(unsafe { span.back(part, Some(&file)) }), (true, true));
-        // Where the pages went after they were seen to be there.
-        assert_eq!(is_left(span.replace(part, READ_WRITE, libc::MAP_SHARED, file.as_raw_fd())), (true, true));
-        assert!(!span.has_hole.load(Ordering::Relaxed));
+        for hidden in [false, true] {
+            let span = Span::reserve(part.1 + (4 << 20), 4 << 20, 0, hidden).unwrap();
+            let middle = span.at(part.0 + part.1 / 2, 1 << 20).unwrap();
+            let is_left = |failed: io::Result<()>| (failed.is_err(), is_reserved(middle, 1 << 20));
+            assert_eq!(is_left(reserve_huge_pages(&file, part)), (true, true));
+            // Where the pages went after that.
+            let replaced = span.replace(part, READ_WRITE, libc::MAP_SHARED, file.as_raw_fd());
+            assert_eq!(is_left(replaced), (true, true));
+            assert_eq!(is_kept_from_children(middle), hidden);
+            assert!(!span.has_hole.load(Ordering::Relaxed));
+        }
     }
 
     #[test]

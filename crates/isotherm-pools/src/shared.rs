@@ -190,9 +190,13 @@ pub(crate) fn back(memory: &Span, source: &Source, part: (usize, usize)) -> Resu
             memory::set_len(file, end).map_err(|e| Error::system(format!("make a memfd {} long", Bytes(end)), e))?;
         }
     }
+    let explained = |e| source.explain(Bytes(len as u64), e);
+    if let (Backing::Huge(_), Some(file)) = (source.backing, &source.file) {
+        memory::reserve_huge_pages(file, part).map_err(explained)?;
+    }
     #[expect(unsafe_code, reason = "replaces what was there")]
     // SAFETY: this part of the reservation has no memory, or no frame in it was ever allocated: callers hold `ranges`
     // and found it in none of them, or are building the pool.
     let backed = unsafe { memory.back(part, source.file.as_ref()) };
-    backed.map_err(|e| source.explain(Bytes(len as u64), e))
+    backed.map_err(explained)
 }

@@ -261,15 +261,15 @@ fn prepare(path: &Path, storage: &dyn Storage, overwrite: bool) -> Result<File> 
     if !path.is_dir() {
         return Err(Error::Occupied { path: path.to_owned(), what: "it is not a directory" });
     }
+    let lock = locked(path)?;
     let (mut ours, others) = list(path).map_err(failed)?;
     if ours.is_empty() {
         let what = "the directory holds other files";
-        return if others { Err(Error::Occupied { path: path.to_owned(), what }) } else { locked(path) };
+        return if others { Err(Error::Occupied { path: path.to_owned(), what }) } else { Ok(lock) };
     }
     if !overwrite {
         return Err(Error::Exists { path: path.to_owned() });
     }
-    let lock = locked(path)?;
     // The files that make segments count are removed first, newest first. So a crash leaves an older state or nothing.
     ours.sort_by_key(|file| std::cmp::Reverse((file.table == Table::Snapshots, file.segment)));
     ours.iter().try_for_each(|file| storage.remove(&path.join(file.to_string()))).map_err(failed)?;

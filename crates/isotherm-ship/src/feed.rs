@@ -39,8 +39,8 @@ fn follow(path: &Path, sender: &mpsc::Sender<Event>) {
     while !sender.is_closed() {
         let ended = match UnixStream::connect(path) {
             Ok(stream) => {
-                let (ended, has_sent) = read(stream, sender);
-                wait = if has_sent { FIRST_WAIT } else { wait };
+                let (ended, has_begun) = read(stream, sender);
+                wait = if has_begun { FIRST_WAIT } else { wait };
                 ended
             }
             Err(error) => {
@@ -58,23 +58,27 @@ fn follow(path: &Path, sender: &mpsc::Sender<Event>) {
     }
 }
 
-/// Reads until the stream ends. Returns why, and whether anything came.
+/// Reads until the stream ends. Returns why, and whether it had begun.
 fn read(stream: UnixStream, sender: &mpsc::Sender<Event>) -> (String, bool) {
     let mut reader = Reader::new(stream);
-    let mut has_sent = false;
+    // A monitor that has too many clients accepts, and closes.
+    match reader.begins() {
+        Ok(true) => {}
+        Ok(false) => return ("the monitor has ended, or has too many clients".into(), false),
+        Err(error) => return (error.to_string(), false),
+    }
+    if sender.blocking_send(Event::Connected).is_err() {
+        return (String::new(), true);
+    }
     loop {
         match reader.next() {
             Ok(Some(message)) => {
-                // Not before: a monitor that has too many clients accepts, and closes.
-                if !std::mem::replace(&mut has_sent, true) && sender.blocking_send(Event::Connected).is_err() {
-                    return (String::new(), true);
-                }
                 if sender.blocking_send(Event::Message(message)).is_err() {
                     return (String::new(), true);
                 }
             }
-            Ok(None) => return ("the monitor has ended".into(), has_sent),
-            Err(error) => return (error.to_string(), has_sent),
+            Ok(None) => return ("the monitor has ended".into(), true),
+            Err(error) => return (error.to_string(), true),
         }
     }
 }

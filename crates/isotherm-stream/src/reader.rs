@@ -32,7 +32,7 @@ impl<R: Read> Reader<R> {
     /// The next message; `None` if the stream has ended where one could have begun. Waits for it as `R` does.
     #[expect(clippy::should_implement_trait, reason = "it fails, and an iterator would have to say what follows then")]
     pub fn next(&mut self) -> Result<Option<Message>> {
-        if !self.has_header && !self.header()? {
+        if !self.begins()? {
             return Ok(None);
         }
         loop {
@@ -51,6 +51,11 @@ impl<R: Read> Reader<R> {
                 _ => {}
             }
         }
+    }
+
+    /// Whether the stream has begun: its header has come, which is sent as soon as a client is accepted. Waits for it.
+    pub fn begins(&mut self) -> Result<bool> {
+        if self.has_header { Ok(true) } else { self.header() }
     }
 
     /// Whether there is a header; there is none if the stream has ended before it.

@@ -213,7 +213,10 @@ impl Tracker for PageTracker {
             return Ok(());
         }
         let (stuck, pages) = self.target.stuck();
-        if !is_worth_a_stall(pages, || self.resident.at(turn.now, || self.target.resident())) {
+        // Once more where it may be: the process may have grown since they were counted.
+        let is_worth = is_worth_a_stall(pages, || self.resident.at(turn.now, || self.target.resident()))
+            && is_worth_a_stall(pages, || self.target.resident());
+        if !is_worth {
             return Ok(());
         }
         // Reads everything, not only the stuck huge ranges: accesses that were not read are lost with the bits.

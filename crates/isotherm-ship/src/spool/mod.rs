@@ -318,11 +318,12 @@ impl Spool {
         remove_folder(&ready).map_err(doing("remove", &ready))?;
         fs::rename(&making, &ready).map_err(doing("rename to", &ready))?;
         fault::point("objects.renamed");
-        files::sync_folder(&folder).map_err(doing("sync", &folder))?;
-        if let Err(error) = self.forget_log(sequence) {
+        let named = files::sync_folder(&folder).map_err(doing("sync", &folder));
+        if let Err(error) = named.and_then(|()| self.forget_log(sequence)) {
             // More batches may come. After a crash these objects must not pass for all of them.
             if self.logs.contains_key(&sequence) {
                 fs::rename(&ready, &making).map_err(doing("rename to", &making))?;
+                let _ = files::sync_folder(&folder);
             }
             return Err(error);
         }

@@ -15,7 +15,8 @@ pub use settings::Settings;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as ObjectPath;
 use object_store::{ObjectStore, PutMode, PutOptions, PutPayload};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -119,7 +120,16 @@ pub struct Store {
     is_s3: bool,
     timeout: Duration,
     /// Objects of a folder of which a put has begun and not ended well. It may still be under way: a mount that does not answer outlasts the timeout.
-    begun: Arc<Mutex<BTreeSet<String>>>,
+    begun: Arc<Mutex<BTreeMap<String, Begun>>>,
+}
+
+/// How far the first put of an object has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Begun {
+    /// What an earlier process has left of it is being removed.
+    Removing,
+    /// That is done. A put may be under way.
+    Put,
 }
 
 impl Store {
@@ -167,9 +177,8 @@ impl Store {
         let failed = |what: String| Error::Put { path: path.to_owned(), what: brief(&without_queries(&what)) };
         let object = ObjectPath::parse(path).map_err(|error| failed(error.to_string()))?;
         let object: ObjectPath = self.prefix.parts().chain(object.parts()).collect();
-        if let Some(folder) = self.folder.as_ref().filter(|_| self.begins(path)) {
-            let path = folder.join(path);
-            self.blocking(move || remove_staged(&path)).await.map_err(failed)?;
+        if let Some(folder) = &self.folder {
+            self.remove_left(folder, path).await.map_err(failed)?;
         }
         let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
         let put = self.inner.put_opts(&object, PutPayload::from(bytes), options);
@@ -191,13 +200,28 @@ impl Store {
         Ok(put)
     }
 
-    /// Whether this is the first put of an object. What an earlier process has left of it may be removed then. Later it may be what an earlier put of ours
-    /// is writing: if another took its place, that put would link it to its name when it is half written.
-    fn begins(&self, path: &str) -> bool {
-        self.begun().insert(path.to_owned())
+    /// Removes what an earlier process has left of an object, if this is its first put. Later it may be what an earlier put of ours is writing: if another took
+    /// its place, that put would link it to its name when it is half written. So no put begins either before the removal has ended.
+    async fn remove_left(&self, folder: &Path, object: &str) -> std::result::Result<(), String> {
+        match self.begun().entry(object.to_owned()) {
+            Entry::Occupied(begun) if *begun.get() == Begun::Put => return Ok(()),
+            Entry::Occupied(_) => return Err(self.no_answer()),
+            Entry::Vacant(new) => new.insert(Begun::Removing),
+        };
+        let (path, begun, object) = (folder.join(object), Arc::clone(&self.begun), object.to_owned());
+        self.blocking(move || {
+            let removed = remove_staged(&path);
+            let mut begun = begun.lock().unwrap_or_else(PoisonError::into_inner);
+            match &removed {
+                Ok(()) => begun.insert(object, Begun::Put),
+                Err(_) => begun.remove(&object),
+            };
+            removed
+        })
+        .await
     }
 
-    fn begun(&self) -> MutexGuard<'_, BTreeSet<String>> {
+    fn begun(&self) -> MutexGuard<'_, BTreeMap<String, Begun>> {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -345,14 +369,17 @@ mod tests {
         fs::create_dir_all(staged.parent().unwrap()).unwrap();
         let store = open(dir.path());
         // It was given up after its timeout, and goes on.
-        assert!(store.begins(PATH));
+        store.begun().insert(PATH.to_owned(), Begun::Put);
         fs::write(&staged, "half").unwrap();
         assert_eq!(put(&store, b"whole"), Ok(Put::New));
         assert_eq!(
             (fs::read(&staged).unwrap(), fs::read(dir.path().join(PATH)).unwrap()),
             (b"half".into(), b"whole".into())
         );
-        assert!(store.begins(PATH), "one that has ended well is forgotten");
+        assert!(store.begun().is_empty(), "one that has ended well is forgotten");
+        // Its folder does not answer while what was left is removed.
+        store.begun().insert(PATH.to_owned(), Begun::Removing);
+        assert!(put(&store, b"whole").unwrap_err().to_string().contains("no answer"));
     }
 
     #[test]
