@@ -276,6 +276,13 @@ pub struct Snapshot {
     pub cost: Cost,
 }
 
+impl Snapshot {
+    /// The processes that had not ended by then.
+    pub fn alive(&self) -> impl Iterator<Item = &TargetHeat> + Clone {
+        self.targets.iter().filter(|target| !target.exited)
+    }
+}
+
 /// How and where a series of snapshots was made: the head of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunInfo {

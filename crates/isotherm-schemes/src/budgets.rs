@@ -102,6 +102,8 @@ pub enum Wait {
     Busy,
     /// The kernel refused without a reason: most likely no page of the huge range is writable until it is touched or written.
     Unwritable,
+    /// No window has ended for a minute longer than it should take: what was hot may not be any more.
+    NoWindow,
 }
 
 impl Wait {
@@ -131,6 +133,9 @@ impl Wait {
             Wait::Busy => "pages were busy",
             Wait::Unwritable => {
                 "most likely no page is writable until one is written (after a fork) or touched (NUMA balancing)"
+            }
+            Wait::NoWindow => {
+                "no window has ended for a minute longer than it should take: most likely a target blocks all that read its mappings"
             }
         }
     }

@@ -86,7 +86,7 @@ impl Replay {
         let mut histories: BTreeMap<TargetId, History> = BTreeMap::new();
         let start = snapshots.first().map_or(0, |s| s.start_unix_ns);
         for snapshot in snapshots {
-            for target in snapshot.targets.iter().filter(|t| !t.exited) {
+            for target in snapshot.alive() {
                 let history = histories.entry(target.id).or_default();
                 history.comm.clone_from(&target.comm);
                 history.mappings = target.mappings.to_vec();

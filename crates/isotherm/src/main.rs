@@ -18,6 +18,7 @@ mod gain;
 mod generations;
 mod input;
 mod journal;
+mod left_alone;
 mod output;
 mod picture;
 mod played;

@@ -42,7 +42,7 @@ pub fn watch_and_act(
     watching.windows(None, stop, &bar, |monitor, snapshot| {
         let others = snapshot.targets.iter().filter(|t| t.facts.cleared_by_others_pages > 0);
         others_clear.extend(others.map(|t| t.id));
-        let is_alive = snapshot.targets.iter().any(|t| !t.exited);
+        let is_alive = snapshot.alive().next().is_some();
         if monitor.now().saturating_sub(began) < duration_ns {
             return Ok(ControlFlow::Continue(()));
         }

@@ -131,7 +131,7 @@ impl Publisher {
             plan: self.plans.of(monitor, snapshot),
             ..isotherm_stream::Snapshot::default()
         };
-        for target in snapshot.targets.iter().filter(|target| !target.exited) {
+        for target in snapshot.alive() {
             sent.regions.extend(RegionRow::of(target));
             sent.mappings.extend(MappingRow::of(target));
             sent.idle.extend(IdleRow::of(target));

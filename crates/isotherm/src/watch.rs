@@ -39,6 +39,8 @@ use std::time::Duration;
 /// Listing and snapshots may take this share of the CPU budget before snapshots are made less often.
 const MAX_BOOKKEEPING: f64 = 0.7;
 const SETTLED_NS: u64 = 10_000_000_000;
+/// The first window may be this much late: in it all processes are opened, of which a host may have thousands.
+const FIRST_WINDOW_NS: u64 = 300_000_000_000;
 /// Of a sampled target with more huge ranges than this, 128 GiB, those with less benefit than the default asks for are skipped in any case: a
 /// window goes through all others.
 const MAX_COLD_PMDS: u64 = 1 << 16;
@@ -287,10 +289,11 @@ impl Watching {
     ) -> Result<()> {
         let began = self.monitor.now();
         let end = duration_ns.map_or(u64::MAX, |d| began.saturating_add(d));
-        let mut window_end = began;
+        let (mut window_end, mut grace) = (began, FIRST_WINDOW_NS);
         loop {
             window_end = window_end.saturating_add(self.affordable_window_ns()).max(self.monitor.now()).min(end);
-            self.pulse.next_due(clock::monotonic_ns().saturating_add(window_end.saturating_sub(self.monitor.now())));
+            let window = window_end.saturating_sub(self.monitor.now()).saturating_add(std::mem::take(&mut grace));
+            self.pulse.next_due(clock::monotonic_ns().saturating_add(window));
             let watched = self.monitor.watch(window_end, &stop.0);
             self.reap();
             watched?;

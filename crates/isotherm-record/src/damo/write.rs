@@ -174,7 +174,7 @@ impl Export<'_> {
     }
 
     fn alive(&self) -> impl Iterator<Item = (Moment<'_>, &TargetHeat)> {
-        self.moments.iter().flat_map(|m| m.snapshot.targets.iter().filter(|t| !t.exited).map(move |t| (*m, t)))
+        self.moments.iter().flat_map(|m| m.snapshot.alive().map(move |t| (*m, t)))
     }
 
     fn record(&self, id: TargetId) -> impl Serialize {

@@ -4,15 +4,14 @@
 //! idle in one may be hot in another. Which page of the file a page of a mapping is is not known here, so of such a file
 //! the smallest of the counts is taken: never more than the least that one of them leaves alone.
 //!
-//! Processes of other cgroups may map the file as well. When a cgroup is reclaimed, the kernel heeds no accesses of others, and what these read again it
-//! counts as a refault of theirs, or not at all: no brake would notice. So as many pages as they have in use are left out ([`IdleFiles::without`]). Files are the same here if their names are: those of
-//! other mount namespaces are taken for one.
+//! What processes of other cgroups use of the same files is for [`super::users`]. Files are the same if their names are: those of other mount
+//! namespaces are taken for one.
 //!
 //! Present pages are counted beside, by file those of the process with most: they may be charged to another cgroup, the one that has read the file
 //! first, and then the kernel takes nothing of them when this one is asked. [`super::reclaimer`] compares them with what is charged.
 
 use crate::facts::{is_named_memory, pages_within};
-use crate::page_out::{IdlePmd, Rules, idle_pages, idle_pages_in};
+use crate::page_out::{IdlePmd, Rules, idle_pages};
 use isotherm_heat::{Mapping, Ns, Target};
 use isotherm_sys::proc::Mounts;
 use isotherm_units::{Perms, PmdNo};
@@ -83,41 +82,14 @@ impl IdleFiles {
         self
     }
 
-    /// Whether pages of this file are idle.
-    fn has(&self, file: &str) -> bool {
-        self.files.get(file).is_some_and(|pages| pages.idle > 0)
+    /// Names of the files with idle pages.
+    pub(super) fn idle_names(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().filter(|(_, pages)| pages.idle > 0).map(|(name, _)| name.as_str())
     }
 
-    /// How many pages of these files a process of another cgroup has in use, by file: all of its mappings if it is sampled, as which of them are idle is not
-    /// known then. Reads only the huge ranges of these files.
-    pub fn used_by(
-        &self,
-        target: Option<&Target>,
-        mappings: &[Mapping],
-        min_idle_ns: Ns,
-        now: Ns,
-    ) -> BTreeMap<String, u64> {
-        let mut used = BTreeMap::new();
-        for mapping in mappings.iter().filter(|mapping| self.has(&mapping.name) && !is_copied(mapping)) {
-            let of = |target: &Target| {
-                let pmds: Vec<PmdNo> = mapping.range.pmds().collect();
-                let idle = idle_pages_in(Rules { min_idle_ns }, target, &pmds, now);
-                present_in(mapping, target).saturating_sub(idle_in(mapping, &idle))
-            };
-            *used.entry(mapping.name.clone()).or_default() += target.map_or(mapping.range.len().pages(), of);
-        }
-        used
-    }
-
-    /// The same without as many pages of each file as others have in use: these may be any of those that are idle here.
-    #[must_use]
-    pub fn without(mut self, used: &BTreeMap<String, u64>) -> IdleFiles {
-        for (name, pages) in used {
-            if let Some(own) = self.files.get_mut(name) {
-                own.idle = own.idle.saturating_sub(*pages);
-            }
-        }
-        self
+    /// The files with the number of their idle pages.
+    pub(super) fn idle_mut(&mut self) -> impl Iterator<Item = (&str, &mut u64)> {
+        self.files.iter_mut().map(|(name, pages)| (name.as_str(), &mut pages.idle))
     }
 
     /// All that are idle.
@@ -137,13 +109,13 @@ impl IdleFiles {
 }
 
 /// Pages of a mapping that are present.
-fn present_in(mapping: &Mapping, target: &Target) -> u64 {
+pub(super) fn present_in(mapping: &Mapping, target: &Target) -> u64 {
     let of = |pmd| u64::from((target.present_in(pmd) & pages_within(mapping, pmd)).count());
     mapping.range.pmds().map(of).sum()
 }
 
 /// Those that are idle. Both are in address order.
-fn idle_in(mapping: &Mapping, idle: &[IdlePmd]) -> u64 {
+pub(super) fn idle_in(mapping: &Mapping, idle: &[IdlePmd]) -> u64 {
     let of = |known: &IdlePmd| u64::from((known.pages & pages_within(mapping, known.pmd)).count());
     within(idle, mapping).map(of).sum()
 }
@@ -161,7 +133,7 @@ fn is_of_file(mapping: &Mapping, mounts: &Mounts) -> bool {
     mapping.name.starts_with('/') && !is_in_memory(mapping, mounts) && !is_copied(mapping)
 }
 
-fn is_copied(mapping: &Mapping) -> bool {
+pub(super) fn is_copied(mapping: &Mapping) -> bool {
     mapping.perms.is_private() && mapping.perms.contains(Perms::WRITE)
 }
 
@@ -175,21 +147,21 @@ fn is_shared_memory(mapping: &Mapping, mounts: &Mounts) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use isotherm_heat::{Interval, Mask, PmdBits, Watch};
+    use isotherm_heat::Interval;
     use isotherm_units::{AddrRange, PageNo};
 
-    fn mapping(pages: std::ops::Range<u64>, name: &str, perms: &str) -> Mapping {
+    pub fn mapping(pages: std::ops::Range<u64>, name: &str, perms: &str) -> Mapping {
         let range = AddrRange::new(PageNo(pages.start).addr(), PageNo(pages.end).addr());
         Mapping { range, name: name.into(), perms: perms.parse().unwrap() }
     }
 
-    fn idle(pmd: u64, pages: std::ops::Range<usize>) -> IdlePmd {
+    pub fn idle(pmd: u64, pages: std::ops::Range<usize>) -> IdlePmd {
         IdlePmd { pmd: PmdNo(pmd), pages: pages.collect(), idle: Interval::LONGEST }
     }
 
-    fn among(idle: &[IdlePmd], mappings: &[Mapping]) -> IdleFiles {
+    pub fn among(idle: &[IdlePmd], mappings: &[Mapping]) -> IdleFiles {
         IdleFiles::among(idle, (mappings, &Mounts::default()))
     }
 
@@ -235,28 +207,5 @@ mod tests {
         let own = among(&[idle(9, 0..10)], &[mapping(4608..4700, "/own", "r--s")]);
         assert_eq!(of(0..500).and(of(0..20)).and(own).pages(), 30);
         assert_eq!(of(0..500).and(of(0..0)).pages(), 0, "all of it is in use by the other");
-    }
-
-    #[test]
-    fn as_many_pages_stay_as_a_process_of_another_cgroup_uses() {
-        const S: Ns = 1_000_000_000;
-        let own = among(
-            &[idle(1, 0..500), idle(9, 0..10)],
-            &[mapping(512..1024, "/var/db", "r--s"), mapping(4608..4700, "/own", "r--s")],
-        );
-        // 100 of 512 pages are accessed all the time. It has a copy of its own of a part.
-        let mut target = Target::new(0, Watch { max_slowdown_pct: 1000.0, scan_period_ns: 2 * S }, 1);
-        let read = |target: &mut Target, now, young| {
-            target.read(now, PmdNo(1), PmdBits::Pages { young, present: Mask::ALL });
-        };
-        read(&mut target, 0, Mask::ALL);
-        target.cleared(0, PmdNo(1), Mask::NONE);
-        (1..60).for_each(|second| read(&mut target, second * S, (0..100).collect()));
-        let mappings = [mapping(512..1000, "/var/db", "r--s"), mapping(1000..1024, "/var/db", "rw-p")];
-        let used = |target| own.used_by(target, &mappings, 20 * S, 60 * S);
-        assert_eq!(used(Some(&target)), [("/var/db".to_owned(), 100)].into());
-        assert_eq!(own.clone().without(&used(Some(&target))).pages(), 410);
-        assert_eq!(own.clone().without(&used(None)).pages(), 12 + 10, "of a sampled one nothing is known");
-        assert_eq!(own.clone().without(&[("/theirs".to_owned(), 5)].into()), own);
     }
 }

@@ -294,7 +294,7 @@ impl CgroupReport {
     pub fn build(snapshot: &Snapshot, thresholds: Thresholds) -> CgroupReport {
         let mut rows: BTreeMap<String, CgroupRow> = BTreeMap::new();
         let mut total = HeatSum::default();
-        for target in snapshot.targets.iter().filter(|t| !t.exited) {
+        for target in snapshot.alive() {
             let heat = HeatSum::of(target, thresholds).counted_once();
             total.add(&heat);
             let lineage = lineage(&target.cgroup);
@@ -384,7 +384,7 @@ impl CgroupRow {
 /// Fills in the charged memory of each cgroup. For a cgroup with processes the value comes from the kernel and includes
 /// the cgroups below. For other cgroups it is the sum over the direct children, which covers only monitored cgroups.
 fn note_memory(rows: &mut BTreeMap<String, CgroupRow>, snapshot: &Snapshot) {
-    for target in snapshot.targets.iter().filter(|t| !t.exited) {
+    for target in snapshot.alive() {
         let own = lineage(&target.cgroup).pop().and_then(|path| rows.get_mut(&path));
         if let (Some(row), Some(memory)) = (own, target.facts.cgroup_memory) {
             row.cgroup_memory = Some(memory);

@@ -192,7 +192,7 @@ impl ColdReport {
     /// Builds the report.
     pub fn build(snapshot: &Snapshot, by: ColdBy) -> ColdReport {
         let watched_ns = snapshot.cost.elapsed_ns;
-        let alive: Vec<&TargetHeat> = snapshot.targets.iter().filter(|t| !t.exited).collect();
+        let alive: Vec<&TargetHeat> = snapshot.alive().collect();
         let mut total = Sum::default();
         let sums: Vec<(&TargetHeat, Sum)> = alive.iter().map(|t| (*t, Sum::of(t, is_by_page(t, snapshot)))).collect();
         sums.iter().for_each(|(target, sum)| total.add(&sum.counted_once(target)));

@@ -74,7 +74,7 @@ impl HistogramReport {
         let groups = if options.per_target {
             snapshot.targets.iter().map(|t| HistogramGroup::of(Some(t.id.pid), &t.comm, [t])).collect()
         } else {
-            vec![HistogramGroup::of(None, "", snapshot.targets.iter().filter(|t| !t.exited))]
+            vec![HistogramGroup::of(None, "", snapshot.alive())]
         };
         HistogramReport { end_unix_ns: snapshot.end_unix_ns, groups, cost: CostSummary::of(&snapshot.cost) }
     }

@@ -240,11 +240,11 @@ impl RefaultReport {
     /// Builds the report from snapshots in order of time, for the processes that are alive in the last one that has any.
     pub fn build<S: Borrow<Snapshot>>(snapshots: &[S], options: RefaultOptions) -> RefaultReport {
         let all = counted(snapshots);
-        let has_any = |snapshot: &&Snapshot| snapshot.targets.iter().any(|target| !target.exited);
+        let has_any = |snapshot: &&Snapshot| snapshot.alive().next().is_some();
         let last = snapshots.iter().rev().map(Borrow::borrow).find(has_any);
         let last = last.or(snapshots.last().map(Borrow::borrow));
         let (mut targets, mut once, mut not_counted) = (Vec::new(), Vec::new(), Vec::new());
-        for target in last.into_iter().flat_map(|s| &s.targets).filter(|t| !t.exited) {
+        for target in last.into_iter().flat_map(Snapshot::alive) {
             let Some(mut counts) = all.get(&target.id).copied() else {
                 not_counted.push(target.id.pid);
                 continue;

@@ -113,7 +113,7 @@ impl WssReport {
         let mut total = WssSeries::new(None, "");
         for snapshot in snapshots.iter().map(Borrow::borrow) {
             let mut sum = Size::default();
-            for target in snapshot.targets.iter().filter(|t| !t.exited) {
+            for target in snapshot.alive() {
                 let size = Size::of(target, options.interval_ns);
                 let series =
                     targets.entry(target.id).or_insert_with(|| WssSeries::new(Some(target.id.pid), &target.comm));

@@ -14,6 +14,7 @@ use crate::daemon::need_collapse;
 use crate::gain::{self, Probe};
 use crate::generations::Generations;
 use crate::journal::journaled;
+use crate::left_alone;
 use crate::output;
 use crate::privileges::Needs;
 use crate::sandbox::Uses;
@@ -175,7 +176,9 @@ fn run(args: &CollapseArgs) -> Result<()> {
     })?;
     let gain = Gain::between((None, None), before.zip(after), probe.misses_note());
     let report = report(args.dry_run, source, pass.finish(), gain);
-    output::report(args.json, &report, |out| tell(&report, args.verbose || args.dry_run, out))
+    output::report(args.json, &report, |out| tell(&report, args.verbose || args.dry_run, out))?;
+    let skipped = |row: &Row| row.refused.filter(|_| row.collapsed == 0).map(Refusal::text);
+    left_alone::check(args.dry_run, report.processes.iter().map(skipped))
 }
 
 /// Rates take time to measure; amounts do not.
@@ -226,9 +229,8 @@ fn watched(
     let mut known = Vec::new();
     watching.windows(Some(args.duration), stop, &bar, |monitor, snapshot| {
         known.clear();
-        let alive = || snapshot.targets.iter().filter(|t| !t.exited);
-        generations.age(&alive().map(|t| t.id.pid).collect::<Vec<_>>())?;
-        for target in alive() {
+        generations.age(&snapshot.alive().map(|t| t.id.pid).collect::<Vec<_>>())?;
+        for target in snapshot.alive() {
             let mut window = window_of(monitor, target, min_benefit_hz);
             generations.add_to(&mut window)?;
             known.push(window.into_owned());

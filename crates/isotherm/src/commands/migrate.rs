@@ -9,6 +9,7 @@ use crate::args::usage::Usage;
 use crate::args::values::{percent, positive};
 use crate::args::watching::WatchArgs;
 use crate::commands::plan::Plan;
+use crate::left_alone;
 use crate::output;
 use crate::privileges::Needs;
 use crate::rounds::{Rounds, Served, Stayed, WINDOW_NS, budgets, skipped, watch_and_act};
@@ -115,7 +116,8 @@ impl Plan for MigrateArgs {
             bail!(why);
         }
         let report = migrate(self, duration_ns, &Stop::on_signals()?)?;
-        output::report(self.json, &report, |out| report.write_text(out))
+        output::report(self.json, &report, |out| report.write_text(out))?;
+        left_alone::check(self.dry_run, report.processes.iter().map(Row::skipped))
     }
 }
 
@@ -166,6 +168,11 @@ impl Row {
     fn moved(&self) -> u64 {
         self.promoted_bytes.0 + self.demoted_bytes.0
     }
+
+    /// Why nothing has moved of it, if that is because it was skipped.
+    fn skipped(&self) -> Option<&'static str> {
+        skipped(self.refused, self.sampled).filter(|_| self.moved() == 0)
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -208,13 +215,13 @@ impl Work<'_> {
         stop: &Stop,
     ) -> ControlFlow<()> {
         self.rounds.begin();
-        let alive = || snapshot.targets.iter().filter(|t| !t.exited);
-        let gone: Vec<TargetId> = self.rows.keys().filter(|id| !alive().any(|t| t.id == **id)).copied().collect();
+        let gone: Vec<TargetId> =
+            self.rows.keys().filter(|id| !snapshot.alive().any(|t| t.id == **id)).copied().collect();
         for id in gone {
             self.movable.forget(id);
             self.rounds.forget(id);
         }
-        alive().for_each(|target| self.plan(monitor, target, others_clear.contains(&target.id)));
+        snapshot.alive().for_each(|target| self.plan(monitor, target, others_clear.contains(&target.id)));
         let planned = self.rounds.planned();
         let before = self.moved();
         self.serve(stop);
@@ -303,16 +310,16 @@ impl Report {
         let idle_for = human::duration(self.min_idle_ns);
         let verb = if self.dry_run { "would move" } else { "moved" };
         for row in &self.processes {
-            let what = match skipped(row.refused, row.sampled) {
-                Some(why) if row.moved() == 0 => format!("skipped: {why}"),
-                why => format!(
+            let what = match row.skipped() {
+                Some(why) => format!("skipped: {why}"),
+                None => format!(
                     "{} of {} hot, {} idle for {idle_for} or longer; {verb} {} to fast memory, {} to slow{}",
                     row.hot_bytes,
                     row.resident_bytes,
                     row.idle_bytes,
                     row.promoted_bytes,
                     row.demoted_bytes,
-                    why.map_or(String::new(), |why| format!("; then skipped: {why}"))
+                    skipped(row.refused, row.sampled).map_or(String::new(), |why| format!("; then skipped: {why}"))
                 ),
             };
             writeln!(out, "{} ({}): {what}", row.pid, human::printable(&row.comm))?;

@@ -10,6 +10,7 @@ use crate::args::usage::Usage;
 use crate::args::values::{percent, positive, size};
 use crate::args::watching::WatchArgs;
 use crate::commands::plan::Plan;
+use crate::left_alone;
 use crate::output;
 use crate::privileges::Needs;
 use crate::rounds::{Rounds, Served, Stayed, WINDOW_NS, budgets, skipped, watch_and_act};
@@ -102,7 +103,8 @@ impl Plan for ReclaimArgs {
             output::note(swap::MISSING);
         }
         let report = reclaim(self, duration_ns, &Stop::on_signals()?)?;
-        output::report(self.json, &report, |out| report.write_text(out))
+        output::report(self.json, &report, |out| report.write_text(out))?;
+        left_alone::check(self.dry_run, report.processes.iter().map(Row::skipped))
     }
 }
 
@@ -145,6 +147,13 @@ struct Row {
     refused: Option<Refusal>,
 }
 
+impl Row {
+    /// Why nothing has left of it, if that is because it was skipped.
+    fn skipped(&self) -> Option<&'static str> {
+        skipped(self.refused, self.sampled).filter(|_| self.left_bytes == Bytes(0))
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct Report {
     dry_run: bool,
@@ -182,7 +191,7 @@ impl Work<'_> {
         self.rounds.begin();
         self.left_out.clear();
         self.drop_others(monitor, snapshot);
-        for target in snapshot.targets.iter().filter(|t| !t.exited) {
+        for target in snapshot.alive() {
             self.plan(monitor, target, others_clear.contains(&target.id));
         }
         let planned = self.rounds.planned();
@@ -196,10 +205,7 @@ impl Work<'_> {
 
     /// Forgets what was planned for processes that have ended, are not named any more, or are sampled by now.
     fn drop_others(&mut self, monitor: &Monitor<Box<dyn Clock>>, snapshot: &Snapshot) {
-        let is_known = |id: &TargetId| {
-            let mut alive = snapshot.targets.iter().filter(|t| !t.exited);
-            alive.any(|t| t.id == *id) && monitor.pages_of(id.pid).is_some()
-        };
+        let is_known = |id: &TargetId| snapshot.alive().any(|t| t.id == *id) && monitor.pages_of(id.pid).is_some();
         for id in self.rows.keys().filter(|id| !is_known(id)) {
             self.idle.forget(*id);
             self.rounds.forget(*id);
@@ -293,14 +299,14 @@ impl Report {
         let idle_for = human::duration(self.min_idle_ns);
         let verb = if self.dry_run { "would leave" } else { "left" };
         for row in &self.processes {
-            let what = match skipped(row.refused, row.sampled) {
-                Some(why) if row.left_bytes == Bytes(0) => format!("skipped: {why}"),
-                why => format!(
+            let what = match row.skipped() {
+                Some(why) => format!("skipped: {why}"),
+                None => format!(
                     "{} of {} idle for {idle_for} or longer; {} {verb} memory{}",
                     row.idle_bytes,
                     row.resident_bytes,
                     row.left_bytes,
-                    why.map_or(String::new(), |why| format!("; then skipped: {why}"))
+                    skipped(row.refused, row.sampled).map_or(String::new(), |why| format!("; then skipped: {why}"))
                 ),
             };
             writeln!(out, "{} ({}): {what}", row.pid, human::printable(&row.comm))?;

@@ -107,10 +107,10 @@ fn run(args: &RunArgs) -> Result<()> {
         let _on_panic = ends.on_panic();
         scope.spawn(|| {
             let _on_panic = ends.on_panic();
-            work(&mut worker, &shared, || ends.is_near());
+            work(&mut worker, &shared, &service.pulse, || ends.is_near());
         });
-        reclaim::start(scope, config.reclaims(), (&shared, config.dry_run), ends);
-        scope.spawn(|| socket_server.answer(&shared, || over.load(Ordering::Relaxed)));
+        reclaim::start(scope, config.reclaims(), (&shared, config.dry_run, &service.pulse), ends);
+        scope.spawn(|| socket_server.answer((&shared, &service.pulse), || over.load(Ordering::Relaxed)));
         scope.spawn(|| service.keep_alive(|| over.load(Ordering::Relaxed)));
         let (to_measure, orders) = mpsc::channel();
         scope.spawn(|| measure((orders, runner), &shared, || ends.is_near()));
@@ -473,7 +473,7 @@ impl Feeder<'_> {
     /// Processes that are alive. Where a quota is for many, each is the first now and then: not in steady turns, or the same one would be it whenever
     /// an interval of so many windows begins.
     fn in_turn<'s>(&self, snapshot: &'s Snapshot) -> Vec<&'s TargetHeat> {
-        let mut targets: Vec<&TargetHeat> = snapshot.targets.iter().filter(|t| !t.exited).collect();
+        let mut targets: Vec<&TargetHeat> = snapshot.alive().collect();
         let first = Rng::new(self.turns.windows).below(targets.len().max(1) as u64);
         targets.rotate_left(usize::try_from(first).unwrap_or(0));
         targets
@@ -516,7 +516,7 @@ impl Feeder<'_> {
 impl Feeder<'_> {
     /// Reads what was collapsed in this window. A range that has become huge is checked before all others that were never checked.
     fn check_collapsed(&self, monitor: &mut Monitor<Box<dyn Clock>>, snapshot: &Snapshot) {
-        for target in snapshot.targets.iter().filter(|t| !t.exited) {
+        for target in snapshot.alive() {
             let collapsed = lock(self.shared).take_collapsed(target.id);
             // In a dry run nothing has changed.
             if !collapsed.is_empty() && !self.able.is_dry {
@@ -530,11 +530,11 @@ impl Feeder<'_> {
 impl Feeder<'_> {
     /// Notes of which processes something else clears the accessed bits.
     fn note_others(&mut self, snapshot: &Snapshot) {
-        let alive = || snapshot.targets.iter().filter(|t| !t.exited);
         let now = clock::monotonic_ns();
-        let cleared = alive().filter(|t| t.facts.cleared_by_others_pages > 0);
+        let cleared = snapshot.alive().filter(|t| t.facts.cleared_by_others_pages > 0);
         self.others_clear.extend(cleared.map(|t| (t.id, now)));
-        self.others_clear.retain(|id, at| now.saturating_sub(*at) < OTHERS_CLEAR_NS && alive().any(|t| t.id == *id));
+        self.others_clear
+            .retain(|id, at| now.saturating_sub(*at) < OTHERS_CLEAR_NS && snapshot.alive().any(|t| t.id == *id));
     }
 
     fn migrate(&self, monitor: &Monitor<Box<dyn Clock>>, snapshot: &Snapshot) {
@@ -548,7 +548,7 @@ impl Feeder<'_> {
     }
 
     fn split(&self, monitor: &mut Monitor<Box<dyn Clock>>, snapshot: &Snapshot) {
-        for target in snapshot.targets.iter().filter(|t| self.able.splits && !t.exited) {
+        for target in snapshot.alive().filter(|_| self.able.splits) {
             split::step(self.shared, monitor, target, self.others_clear.contains_key(&target.id), &self.proc);
         }
     }

@@ -11,12 +11,14 @@ use crate::args::values::{percent, positive};
 use crate::args::watching::WatchArgs;
 use crate::commands::plan::Plan;
 use crate::journal::journaled;
+use crate::left_alone;
 use crate::output;
 use crate::privileges::Needs;
+use crate::rounds::skipped;
 use crate::sandbox::Uses;
 use crate::serving::{Answer, serve};
 use crate::watch::{Prepared, Stop};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use isotherm_heat::{Clock, Mapping, Rng, Snapshot, TargetId};
 use isotherm_monitor::Monitor;
@@ -90,7 +92,8 @@ impl Plan for SplitArgs {
             return Err(Usage(why.to_owned()).into());
         }
         let report = split(self, &Stop::on_signals()?)?;
-        output::report(self.json, &report, |out| report.write_text(out))
+        output::report(self.json, &report, |out| report.write_text(out))?;
+        left_alone::check(self.dry_run, report.skipped())
     }
 }
 
@@ -138,6 +141,11 @@ struct Report {
     idle_ns: u64,
     mappings: Vec<Row>,
     refused_processes: BTreeMap<u32, Refusal>,
+    /// Pids of those whose pages are not known one by one.
+    sampled_processes: BTreeSet<u32>,
+    /// Pids of those of which huge pages may be split, if they have any.
+    #[serde(skip)]
+    admitted: BTreeSet<u32>,
     /// Huge pages that stayed, by reason.
     stayed: BTreeMap<Refusal, u64>,
     /// Hints that were not served in the end.
@@ -153,6 +161,7 @@ struct Work<'a> {
     refused_processes: BTreeMap<u32, Refusal>,
     /// Processes whose pages are not known one by one.
     sampled: BTreeSet<u32>,
+    admitted: BTreeSet<u32>,
     stayed: BTreeMap<Refusal, u64>,
     unserved: usize,
 }
@@ -167,8 +176,7 @@ fn split(args: &SplitArgs, stop: &Stop) -> Result<Report> {
     let actions: Vec<Box<dyn Action<Live> + Send>> =
         vec![Box::new(Split::noting(splits.clone())), Box::new(Collapse { files: false })];
     let worker = Worker::new(machine, actions, args.budgets(), clock::monotonic_ns());
-    let (refused_processes, sampled, stayed) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
-    let mut work = Work { args, worker, splits, mappings: Vec::new(), refused_processes, sampled, stayed, unserved: 0 };
+    let mut work = Work::new(args, worker, splits);
     let began = watching.monitor.now();
     let bar = output::progress(Some(duration_ns), "watching");
     let (mut probed_at, mut others_clear) = (None, BTreeSet::new());
@@ -193,6 +201,9 @@ fn split(args: &SplitArgs, stop: &Stop) -> Result<Report> {
         Ok(ControlFlow::Break(()))
     });
     watching.report_refused();
+    if work.has_met_nobody() && watched.is_ok() && !args.dry_run && !stop.is_set() && !watching.refused().is_empty() {
+        bail!("nothing was done: none of the processes can be watched");
+    }
     if work.mappings.is_empty() && work.refused_processes.is_empty() && work.sampled.is_empty() {
         output::note("there is nothing to split: no process has private memory on huge pages");
     }
@@ -201,11 +212,31 @@ fn split(args: &SplitArgs, stop: &Stop) -> Result<Report> {
     Ok(work.report())
 }
 
+impl<'a> Work<'a> {
+    fn new(args: &'a SplitArgs, worker: Worker<Live>, splits: Splits) -> Work<'a> {
+        Work {
+            args,
+            worker,
+            splits,
+            mappings: Vec::new(),
+            refused_processes: BTreeMap::new(),
+            sampled: BTreeSet::new(),
+            admitted: BTreeSet::new(),
+            stayed: BTreeMap::new(),
+            unserved: 0,
+        }
+    }
+
+    fn has_met_nobody(&self) -> bool {
+        self.admitted.is_empty() && self.refused_processes.is_empty() && self.sampled.is_empty()
+    }
+}
+
 impl Work<'_> {
     /// Finds the huge pages of each mapping, and draws probes. Returns whether there may be some later, if there are none.
     fn find(&mut self, monitor: &Watched, snapshot: &Snapshot) -> bool {
         let mut may_come = false;
-        for target in snapshot.targets.iter().filter(|t| !t.exited) {
+        for target in snapshot.alive() {
             let id = target.id;
             let (Some(pages), Some(mappings)) = (monitor.pages_of(id.pid), monitor.mappings_of(id.pid)) else {
                 if self.sampled.insert(id.pid) {
@@ -220,6 +251,9 @@ impl Work<'_> {
                 self.refused_processes.insert(id.pid, refusal);
                 continue;
             }
+            self.refused_processes.remove(&id.pid);
+            self.sampled.remove(&id.pid);
+            self.admitted.insert(id.pid);
             may_come = true;
             let huge = huge_by_mapping(pages, mappings, monitor.now());
             // Which ones does not matter, as long as nothing depends on it.
@@ -335,6 +369,8 @@ impl Work<'_> {
             idle_ns: self.args.idle.idle,
             mappings: self.mappings.into_iter().map(Probing::row).collect(),
             refused_processes: self.refused_processes,
+            sampled_processes: self.sampled,
+            admitted: self.admitted,
             stayed: self.stayed,
             unserved: self.unserved,
         }
@@ -366,6 +402,13 @@ impl Probing {
 }
 
 impl Report {
+    /// One entry for each process, with the reason if it was skipped.
+    fn skipped(&self) -> impl Iterator<Item = Option<&'static str>> + '_ {
+        let refused = self.refused_processes.keys();
+        let all: BTreeSet<u32> = refused.chain(&self.sampled_processes).chain(&self.admitted).copied().collect();
+        all.into_iter().map(|pid| skipped(self.refused_processes.get(&pid).copied(), !self.admitted.contains(&pid)))
+    }
+
     fn write_text(&self, out: &mut dyn Write) -> Result<()> {
         for (pid, refusal) in &self.refused_processes {
             writeln!(out, "{pid}: skipped: {}", refusal.text())?;
@@ -412,5 +455,28 @@ impl Report {
             writeln!(out, "  {} huge ranges were not tried: something held them up", self.unserved)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_without_huge_pages_was_not_skipped() {
+        let report = |refused: &[u32], sampled: &[u32], admitted: &[u32]| Report {
+            dry_run: false,
+            idle_ns: 0,
+            mappings: Vec::new(),
+            refused_processes: refused.iter().map(|pid| (*pid, Refusal::Disabled)).collect(),
+            sampled_processes: sampled.iter().copied().collect(),
+            admitted: admitted.iter().copied().collect(),
+            stayed: BTreeMap::new(),
+            unserved: 0,
+        };
+        let all_skipped = |report: Report| report.skipped().all(|why| why.is_some());
+        assert!(!all_skipped(report(&[1], &[2], &[3])), "what was admitted has no huge pages");
+        assert!(all_skipped(report(&[1], &[2], &[])));
+        assert!(all_skipped(report(&[1], &[], &[1])), "something else clears its accessed bits");
     }
 }

@@ -1,6 +1,7 @@
 //! `isotherm status`: what a running `isotherm run` does.
 //!
-//! The daemon sends its [`Status`] as JSON. [`tell`] prints it, here and in the daemon itself when that ends.
+//! The daemon sends its [`Status`] as JSON. [`tell`] prints it, here and in the daemon itself when that ends. If its windows have ceased to end, this
+//! fails after that: a probe that asks whether the daemon works goes by the exit code.
 
 use crate::args::intervals::goal_text;
 use crate::args::socket::default_socket;
@@ -8,7 +9,7 @@ use crate::commands::plan::Plan;
 use crate::daemon::socket::Client;
 use crate::output;
 use crate::privileges::Needs;
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use isotherm_monitor::CLEAR_TICK;
 use isotherm_schemes::bring_back::BringBackStatus;
@@ -54,12 +55,25 @@ fn run(args: &StatusArgs) -> Result<()> {
     if args.json {
         // Printed as received, so that nothing that another version reports is lost.
         let status: Value = serde_json::from_str(&answer).map_err(|_| not_ours())?;
-        return output::json(&status);
+        output::json(&status)?;
+        let waiting: Option<Named<Wait>> = serde_json::from_value(status["waiting"].clone()).unwrap_or_default();
+        return works(waiting.as_ref());
     }
     let status: Status = serde_json::from_str(&answer).map_err(|_| not_ours())?;
     let mut out = output::stdout();
     tell(&status, &mut out)?;
     out.flush()?;
+    works(status.waiting.as_ref())
+}
+
+/// Fails if the daemon waits for its own windows.
+fn works(waiting: Option<&Named<Wait>>) -> Result<()> {
+    if let Some(Named::Known(why @ Wait::NoWindow)) = waiting {
+        bail!(
+            "{}. It acts on nothing until one has. /proc/PID/task/*/stack of the daemon shows in which call it is",
+            why.text()
+        );
+    }
     Ok(())
 }
 
@@ -306,6 +320,13 @@ mod tests {
             assert_eq!(line, expected);
         }
         assert_eq!(out.lines().count(), expected.len(), "{out}");
+    }
+
+    #[test]
+    fn a_daemon_whose_windows_have_ceased_to_end_fails_a_probe() {
+        let error = works(Some(&Named::Known(Wait::NoWindow))).unwrap_err().to_string();
+        assert!(error.contains("no window has ended") && error.contains("/stack"), "{error}");
+        assert!(works(Some(&Named::Known(Wait::Pressure))).is_ok() && works(None).is_ok());
     }
 
     #[test]

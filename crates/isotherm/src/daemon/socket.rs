@@ -1,7 +1,7 @@
 //! The control socket of a running `isotherm run`: a Unix socket with one request per line, and one line in reply.
 //!
 //! The reply to `status` is a JSON object. The reply to `hint PID START-END [LEVEL]` is `ok COUNT`. The reply to any other request, and to
-//! one that fails, is `error: WHY`. `isotherm_schemes::request` reads requests. Only root and the user who started the daemon may connect. [`super::place`] owns the
+//! one that fails, is `error: WHY`. It comes from a thread of its own, so it also comes where the one that watches hangs, and says so. `isotherm_schemes::request` reads requests. Only root and the user who started the daemon may connect. [`super::place`] owns the
 //! path.
 
 use crate::daemon::place;
@@ -9,8 +9,10 @@ use crate::output;
 use anyhow::{Context, Result, bail};
 use isotherm_schemes::request::{ExternalHint, Request};
 use isotherm_schemes::state::{Shared, lock};
+use isotherm_schemes::{Named, Wait};
 use isotherm_stream::place::{Place, connect_within};
 use isotherm_sys::{clock, peer};
+use isotherm_systemd::Pulse;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -49,8 +51,8 @@ impl ControlSocket {
         Ok(ControlSocket { listener, _place: place, reported: AtomicBool::new(false) })
     }
 
-    /// Answers requests until `is_over` returns true.
-    pub fn answer(&self, shared: &Shared, is_over: impl Fn() -> bool) {
+    /// Answers requests until `is_over` returns true. `pulse` is that of the thread that watches.
+    pub fn answer(&self, (shared, pulse): (&Shared, &Arc<Pulse>), is_over: impl Fn() -> bool) {
         let open = Arc::new(AtomicUsize::new(0));
         while !is_over() {
             match self.listener.accept() {
@@ -58,11 +60,11 @@ impl ControlSocket {
                     refuse(&stream, "only root and the user who started this may connect")
                 }
                 Ok((stream, _)) if open.load(Ordering::Relaxed) < MAX_CONNECTIONS => {
-                    let (shared, place) = (Arc::clone(shared), Connection::among(&open));
+                    let (shared, pulse, place) = (Arc::clone(shared), Arc::clone(pulse), Connection::among(&open));
                     let serve = move || {
                         let _place = place;
                         // A client that disconnects early is no error.
-                        let _ = converse(&stream, &shared);
+                        let _ = converse(&stream, &shared, &pulse);
                     };
                     // Where no thread can be had, the client is disconnected, and may try again: others need the socket later.
                     let _ = std::thread::Builder::new().spawn(serve);
@@ -115,7 +117,7 @@ fn refuse(mut stream: &UnixStream, why: &str) {
     let _ = writeln!(stream, "error: {why}");
 }
 
-fn converse(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
+fn converse(stream: &UnixStream, shared: &Shared, pulse: &Pulse) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
@@ -130,17 +132,20 @@ fn converse(stream: &UnixStream, shared: &Shared) -> io::Result<()> {
             return writeln!(writer, "error: a line of more than {MAX_LINE} bytes");
         }
         let reply = match std::str::from_utf8(&line) {
-            Ok(text) => reply(text.trim(), shared).unwrap_or_else(|why| format!("error: {why}")),
+            Ok(text) => reply(text.trim(), shared, pulse).unwrap_or_else(|why| format!("error: {why}")),
             Err(_) => "error: not UTF-8".to_owned(),
         };
         writeln!(writer, "{reply}")?;
     }
 }
 
-fn reply(line: &str, shared: &Shared) -> Result<String, String> {
+fn reply(line: &str, shared: &Shared, pulse: &Pulse) -> Result<String, String> {
     match Request::parse(line)? {
         Request::Status => {
-            let status = lock(shared).status();
+            let mut status = lock(shared).status();
+            if pulse.is_late(clock::monotonic_ns()) {
+                (status.paused, status.waiting) = (None, Some(Named::Known(Wait::NoWindow)));
+            }
             output::json_line(&status).map_err(|e| e.to_string())
         }
         Request::Hint(ExternalHint { pid, range, level }) => {
@@ -231,12 +236,24 @@ mod tests {
     fn malformed_requests_are_answered_and_the_next_one_is_served() {
         let shared = shared();
         for line in ["", "hint", "hint 1 1", "bogus", "status now"] {
-            assert!(reply(line, &shared).is_err(), "{line:?}");
+            assert!(reply(line, &shared, &Pulse::default()).is_err(), "{line:?}");
         }
-        let error = reply("hint 1 0-200000", &shared).unwrap_err();
+        let error = reply("hint 1 0-200000", &shared, &Pulse::default()).unwrap_err();
         assert!(error.contains("not among the targets"), "{error}");
-        let status: serde_json::Value = serde_json::from_str(&reply("status", &shared).unwrap()).unwrap();
-        assert_eq!(status["collapsed"], 0);
+        assert_eq!(status(&shared, &Pulse::default())["collapsed"], 0);
+    }
+
+    fn status(shared: &Shared, pulse: &Pulse) -> serde_json::Value {
+        serde_json::from_str(&reply("status", shared, pulse).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_status_says_that_windows_have_ceased_to_end() {
+        let (shared, pulse) = (shared(), Pulse::with_grace(0));
+        pulse.next_due(u64::MAX);
+        assert!(status(&shared, &pulse)["waiting"].is_null());
+        pulse.next_due(0);
+        assert_eq!(status(&shared, &pulse)["waiting"], "no-window");
     }
 
     #[test]
@@ -270,7 +287,7 @@ mod tests {
         let over = std::sync::atomic::AtomicBool::new(false);
         let shared = shared();
         std::thread::scope(|scope| {
-            scope.spawn(|| socket_server.answer(&shared, || over.load(Ordering::Relaxed)));
+            scope.spawn(|| socket_server.answer((&shared, &Arc::default()), || over.load(Ordering::Relaxed)));
             let mut long = Client::connect(&path).unwrap();
             assert!(long.ask(&"x".repeat(10_000)).unwrap().contains("more than 4096"));
             let mut binary = UnixStream::connect(&path).unwrap();
@@ -291,7 +308,7 @@ mod tests {
         let (socket, shared) = (ControlSocket::open(&path).unwrap(), shared());
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            scope.spawn(|| socket.answer(&shared, || is_over.load(Ordering::Relaxed)));
+            scope.spawn(|| socket.answer((&shared, &Arc::default()), || is_over.load(Ordering::Relaxed)));
             let others: Vec<_> = (0..MAX_CONNECTIONS).map(|_| UnixStream::connect(&path).unwrap()).collect();
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(300));

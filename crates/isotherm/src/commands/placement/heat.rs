@@ -25,7 +25,7 @@ pub fn watched(args: &PlacementArgs, ns: u64, stop: &Stop) -> Result<(Vec<Proces
     let mut known: BTreeMap<u32, Process> = BTreeMap::new();
     watching.windows(Some(ns), stop, &bar, |monitor, snapshot| {
         known.clear();
-        for target in snapshot.targets.iter().filter(|t| !t.exited) {
+        for target in snapshot.alive() {
             let rates = match monitor.pages_of(target.id.pid) {
                 Some(pages) => PageRates::of_pages(pages, monitor.now()),
                 None => PageRates::of_regions(&target.regions),

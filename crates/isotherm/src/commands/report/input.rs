@@ -94,7 +94,7 @@ impl Input {
 
     /// The last snapshot in which a target was alive.
     pub fn last(&self) -> &Snapshot {
-        let alive = |s: &&Snapshot| s.targets.iter().any(|t| !t.exited);
+        let alive = |s: &&Snapshot| s.alive().next().is_some();
         self.snapshots.iter().rev().find(alive).or(self.snapshots.last()).expect("checked when made")
     }
 }

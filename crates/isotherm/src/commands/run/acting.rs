@@ -1,12 +1,15 @@
 //! The threads of `run` that act: the worker that serves hints, and what ends all of them.
 //!
 //! They wait for a flag that the thread that watches sets when it is done. If one of them panics, the others would wait for ever, or go on acting with what
-//! was seen last. [`Ends::on_panic`] ends them.
+//! was seen last. [`Ends::on_panic`] ends them. A thread that watches can also hang: a target that holds its mmap lock blocks whoever reads its
+//! mappings. Nothing is acted on then ([`turn`]) until a window has ended again.
 
 use super::Serving;
 use crate::stop::Stop;
+use isotherm_heat::Ns;
 use isotherm_schemes::state::Shared;
 use isotherm_sys::clock;
+use isotherm_systemd::Pulse;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -46,18 +49,33 @@ impl Drop for OnPanic<'_> {
 }
 
 /// Serves hints.
-pub fn work(worker: &mut Serving, shared: &Shared, is_over: impl Fn() -> bool) {
+pub fn work(worker: &mut Serving, shared: &Shared, pulse: &Pulse, is_over: impl Fn() -> bool) {
     while !is_over() {
         let now = clock::monotonic_ns();
-        if let Some(until) = worker.turn(shared, now) {
+        if let Some(until) = turn(pulse, now, || worker.turn(shared, now)) {
             std::thread::sleep(Duration::from_nanos(until.saturating_sub(now)).min(POLL_INTERVAL));
         }
     }
 }
 
+/// Acts, unless windows have ceased to end. Returns when to come again; `None`: at once.
+pub fn turn(pulse: &Pulse, now: Ns, act: impl FnOnce() -> Option<Ns>) -> Option<Ns> {
+    if pulse.is_late(now) { Some(Ns::MAX) } else { act() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_is_acted_on_while_windows_do_not_end() {
+        let pulse = Pulse::with_grace(10);
+        pulse.next_due(100);
+        let acts = |now| turn(&pulse, now, || None).is_none();
+        assert_eq!((acts(110), acts(111)), (true, false));
+        pulse.next_due(200);
+        assert!(acts(111), "a window has ended");
+    }
 
     #[test]
     fn a_panic_of_one_thread_ends_the_others_and_the_command() {
