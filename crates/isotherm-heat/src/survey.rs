@@ -103,20 +103,15 @@ impl Sketch {
     }
 }
 
-/// The huge ranges of `fresh` (sorted) that are checked first: the first and the last, and one of each stretch, which `draw` chooses (a number
-/// below its argument). Sorted, each with the part of the survey to which it belongs.
-///
-/// It is the first or the last of those that a source clears in one piece, where the stretch has such a one. So the others are still one piece: a
-/// piece takes as long as two huge ranges beside the time that each of its huge ranges takes, and one out of the middle leaves two.
+/// The huge ranges of `fresh` (sorted) that are checked first: the first and the last, and one of each stretch, at a place
+/// in it that `draw` chooses (a number below its argument). Sorted, each with the part of the survey to which it belongs.
 pub(crate) fn choose(fresh: &[PmdNo], mut draw: impl FnMut(u64) -> u64) -> Vec<(PmdNo, Rank)> {
     let stretch = fresh.len().div_ceil(MOST).max(STRETCH);
     let mut chosen: Vec<PmdNo> = Vec::with_capacity(fresh.len() / stretch + 2);
     chosen.extend(fresh.first());
     for part in fresh.chunks(stretch) {
-        let ends: Vec<PmdNo> = part.iter().copied().filter(|pmd| is_end_of_piece(*pmd)).collect();
-        let from = if ends.is_empty() { part } else { &ends };
-        let at = usize::try_from(draw(from.len() as u64)).unwrap_or(0);
-        chosen.push(from[at]);
+        let at = usize::try_from(draw(part.len() as u64)).unwrap_or(0);
+        chosen.push(part[at]);
     }
     chosen.extend(fresh.last());
     chosen.dedup();
@@ -124,11 +119,6 @@ pub(crate) fn choose(fresh: &[PmdNo], mut draw: impl FnMut(u64) -> u64) -> Vec<(
     let is_finer = |index: usize| has_parts && !index.is_multiple_of(COARSE) && index != last;
     let ranks = (0..).map(|index| if is_finer(index) { Rank::Finer } else { Rank::Survey });
     chosen.into_iter().zip(ranks).collect()
-}
-
-fn is_end_of_piece(pmd: PmdNo) -> bool {
-    let at = pmd.0 % STRETCH as u64;
-    at == 0 || at == STRETCH as u64 - 1
 }
 
 /// What is assumed of the huge ranges from one up to, and without, `until`.
@@ -187,11 +177,6 @@ impl Survey {
     /// Adds a huge range of the survey: one of its first part whose check is to come, or one whose check has begun.
     pub fn add_point(&mut self, pmd: PmdNo) {
         self.clustering.expect(pmd);
-    }
-
-    /// Whether `pmd` is one of those: its check is to show what is true.
-    pub fn has_point(&self, pmd: PmdNo) -> bool {
-        self.clustering.has(pmd)
     }
 
     /// A huge range of the survey cannot be checked.

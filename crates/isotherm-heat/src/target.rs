@@ -5,12 +5,10 @@
 //!   period. Reading is cheap and costs the target nothing. So cold memory is read often, and memory that becomes hot
 //!   is found within one period. Neighbours are read at different times, and those around a range that is found accessed are read
 //!   at once, so that a span of 64 MiB or more is found in a quarter of it (`around`).
-//! - A first check of memory that is assumed to be idle is read after 1,280 ms, and then with the background scan: it most probably confirms
-//!   what is assumed, and reads would be half of its cost.
-//! - While much of a large target waits for its first check, what is cleared is read after 20, 160 and 1,280 ms, and then after 10 s, or with the
-//!   background scan where the last read has found nothing; not after 160 where that after 20 has found nothing, or where those after 160 hardly
-//!   ever find anything (`second_read`). Reads
-//!   are a third of what a check costs, and later checks show the interval more exactly. The first part of the survey is read at each step.
+//! - A first check of memory that is assumed to be idle is read after 640 and 1,280 ms, and then with the background
+//!   scan: it most probably confirms what is assumed, and reads would be half of its cost.
+//! - While much of a large target waits for its first check, what is cleared is read after 20, 160 and 1,280 ms, and then after 10 s. Reads
+//!   are a third of what a check costs, and later checks show the interval more exactly. The survey is read at each step.
 //! - The bits of a huge range without cleared pages can say nothing new, so it is read every few seconds only: for memory that has come or gone, and
 //!   for a collapse, after which it is checked anew. One on a huge page is not read at all. When RSS has fallen, both are read for what is still
 //!   there (`track::freed`).
@@ -38,13 +36,10 @@ mod first;
 mod freed;
 mod known;
 mod moments;
-mod second_read;
 mod stuck;
-mod tally;
 
 pub use known::View;
 pub(crate) use known::Visit;
-pub use tally::Tally;
 
 use crate::Mask;
 use crate::Rng;
@@ -61,7 +56,6 @@ use around::Ahead;
 use first::FirstChecks;
 use isotherm_units::PmdNo;
 use moments::{hot_turn, late_read, scan_turn};
-use second_read::SecondReads;
 
 /// Distance of the first read after a clear.
 pub const FIRST_READ: Ns = 10_000_000;
@@ -75,7 +69,7 @@ const PACKED_FROM: Ns = 128 * FIRST_READ;
 /// unpacking take as long as the read itself. Background scans are so near where the target has a few GiB.
 const PACKED_FROM_IF_ACCESSED: Ns = 256 * FIRST_READ;
 /// Doublings of [`FIRST_READ`] to the first read of memory that is assumed to be idle.
-const IDLE_STEP: u8 = COUNTS_AS_IDLE_STEP;
+const IDLE_STEP: u8 = 6;
 /// More huge ranges of a large target than this wait for their first check.
 const HURRIED_FROM: usize = 256;
 /// Doublings of [`FIRST_READ`] to the first read meanwhile, and from one read to the next. A first check takes 100 us where every CPU is busy,
@@ -138,6 +132,31 @@ pub struct Watch {
     pub scan_period_ns: Ns,
 }
 
+/// Counts since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// Pages (or huge pages) cleared.
+    pub cleared: u64,
+    /// Those seen touched again.
+    pub retouched: u64,
+    /// Pages read whose accessed bit the previous read left set.
+    pub still_set: u64,
+    /// Those of them whose bit somebody else had cleared.
+    pub lost: u64,
+}
+
+impl Tally {
+    /// The sum of both.
+    pub fn and(self, other: Tally) -> Tally {
+        Tally {
+            cleared: self.cleared + other.cleared,
+            retouched: self.retouched + other.retouched,
+            still_set: self.still_set + other.still_set,
+            lost: self.lost + other.lost,
+        }
+    }
+}
+
 /// The heat of one process and the schedule of its access checks.
 #[derive(Debug)]
 pub struct Target {
@@ -164,7 +183,6 @@ pub struct Target {
     unchecked: usize,
     /// Of huge ranges of which the last clear reached some pages: which it did not, if they are many.
     partly_stuck: PmdMap<Mask>,
-    second_reads: SecondReads,
 }
 
 impl Target {
@@ -188,7 +206,6 @@ impl Target {
             seed,
             unchecked: 0,
             partly_stuck: PmdMap::new(),
-            second_reads: SecondReads::default(),
         }
     }
 
@@ -303,7 +320,7 @@ impl Target {
             self.survey.expect(pmd);
         }
         let mut timing = Timing::default();
-        timing.flags.set(Flags::SURVEYED, rank == Rank::Survey);
+        timing.flags.set(Flags::SURVEYED, matches!(rank, Rank::Survey | Rank::Finer));
         self.pmds.insert(pmd, Entry { heat, timing });
         self.check_first(pmd, rank);
     }
@@ -373,13 +390,12 @@ impl Target {
         if has_turned_hot {
             self.read_around(now, pmd);
         }
-        self.plan_read(now, pmd, found.retouched);
+        let packed_from = if found.retouched > 0 { PACKED_FROM_IF_ACCESSED } else { PACKED_FROM };
+        self.plan_read(now, pmd, packed_from);
     }
 
-    /// Plans the next read, and a clear if there is something to learn again, after a read that has found accesses to so many pages. Packs the huge
-    /// range if the next read is far away.
-    fn plan_read(&mut self, now: Ns, pmd: PmdNo, retouched: u32) {
-        let packed_from = if retouched > 0 { PACKED_FROM_IF_ACCESSED } else { PACKED_FROM };
+    /// Plans the next read, and a clear if there is something to learn again. Packs the huge range if that read is `packed_from` away.
+    fn plan_read(&mut self, now: Ns, pmd: PmdNo, packed_from: Ns) {
         let scan_period = self.scan_period_ns;
         let is_hurried = self.is_hurried();
         // What a first check was expected to cost is a guess, and most of it comes at once or never.
@@ -397,20 +413,14 @@ impl Target {
             return self.plan_presence_read(now, pmd);
         }
         let passed = FIRST_READ << t.step().min(20);
-        let is_hurried = is_hurried && !t.is(Flags::SURVEYED);
-        if is_hurried && t.step() == HURRIED_STEP + HURRIED_DOUBLINGS {
-            self.second_reads.note(retouched);
-        }
         // The read after 1,280 ms is not skipped: by then a page counts as idle. What is idle then is read again after 10 s.
         let doublings = match t.step() {
-            _ if !is_hurried => 1,
-            HURRIED_STEP if self.second_reads.is_left_out(pmd, retouched) => COUNTS_AS_IDLE_STEP - HURRIED_STEP,
+            _ if !is_hurried || t.is(Flags::SURVEYED) => 1,
             step if step < COUNTS_AS_IDLE_STEP => HURRIED_DOUBLINGS.min(COUNTS_AS_IDLE_STEP - step),
             _ => HURRIED_DOUBLINGS,
         };
         let next = (passed << doublings) - passed;
-        let shows_nothing = t.is(Flags::ASSUMED_IDLE) || (is_hurried && retouched == 0);
-        let distance = if shows_nothing && passed >= MIN_IDLE { Ns::MAX } else { next };
+        let distance = if t.is(Flags::ASSUMED_IDLE) && passed >= MIN_IDLE { Ns::MAX } else { next };
         if distance >= scan_period.min(horizon) {
             // Retouches expected within the horizon have come by now, or they will not come.
             self.reserved -= u64::from(t.reserved());
@@ -494,7 +504,7 @@ impl Target {
     /// Marks pages as cleared and plans the first read. Returns how many pages (or huge pages) that were.
     fn mark_cleared(&mut self, now: Ns, pmd: PmdNo, stuck: Mask) -> u64 {
         let expected = self.expected(pmd).unwrap_or(0);
-        let assumed_idle = self.unchecked > 0 && !self.survey.has_point(pmd) && self.survey.assumes_idle(pmd);
+        let assumed_idle = self.unchecked > 0 && self.survey.assumes_idle(pmd);
         let is_hurried = self.is_hurried();
         let Some(entry) = self.pmds.get_mut(pmd) else { return 0 };
         let learned = entry.heat.set_cleared(now, stuck);
@@ -505,12 +515,16 @@ impl Target {
         t.set_rank(None);
         t.flags.remove(Flags::RENEWED);
         if is_first {
+            if t.is(Flags::SURVEYED) {
+                self.survey.add_point(pmd);
+            }
             self.survey.note_first_begun(now, pmd);
         } else if self.unchecked > 0 {
             self.survey.expect(pmd);
         }
         self.reserved -= u64::from(t.reserved());
         self.reserved += u64::from(t.set_reserved(expected.min(learned)));
+        let assumed_idle = assumed_idle && !t.is(Flags::SURVEYED);
         t.flags.set(Flags::ASSUMED_IDLE, assumed_idle);
         t.set_step(match (assumed_idle, is_hurried && !t.is(Flags::SURVEYED)) {
             (true, _) => IDLE_STEP,
@@ -725,7 +739,7 @@ mod tests {
         assert_eq!(clear_all(&mut target, 1290 * MS), [] as [PmdNo; 0], "edges could still be found");
         let finer = clear_all(&mut target, 1300 * MS);
         assert!((383..=385).contains(&finer.len()), "{}", finer.len());
-        let due = target.due_reads(1320 * MS);
+        let due = target.due_reads(1310 * MS);
         assert!(
             finer.iter().all(|pmd| due.contains(pmd)),
             "their intervals are measured, although they should be idle"

@@ -46,7 +46,7 @@ bitflags! {
         const UNCLEARABLE = 1 << 5;
         /// The last clear reached none of its pages.
         const STUCK = 1 << 6;
-        /// Of the first part of the survey: its check is to show what is true, so nothing is assumed of it, and at which interval.
+        /// Of the survey: its check is to show what is true, so nothing is assumed of it, and at which interval.
         const SURVEYED = 1 << 7;
     }
 }

@@ -47,10 +47,6 @@ impl Clustering {
         }
     }
 
-    pub fn has(&self, pmd: PmdNo) -> bool {
-        self.all.points.get(pmd).is_some()
-    }
-
     /// Takes in what the check of one that was added has shown. O(log n).
     pub fn note(&mut self, pmd: PmdNo, sketch: Sketch) {
         if self.all.points.get(pmd).is_some() {

@@ -41,9 +41,6 @@ impl Target {
                 reserved += expected as f64;
                 self.slowdown.plan(class, expected as f64 * RETOUCH_NS);
                 most -= 1;
-                if matches!(plan, Plan::First(Rank::Finer)) {
-                    self.survey.add_point(pmd);
-                }
                 chosen.push(pmd);
             }
         }

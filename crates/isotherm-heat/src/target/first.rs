@@ -86,6 +86,7 @@ impl Target {
         let Some(entry) = self.pmds.get_mut(pmd) else { return };
         if entry.timing.rank() == Some(Rank::Finer) {
             entry.timing.set_rank(None);
+            entry.timing.flags.remove(Flags::SURVEYED);
         }
         self.check_first(pmd, Rank::Mixed);
     }
