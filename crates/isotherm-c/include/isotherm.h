@@ -191,8 +191,8 @@ int isotherm_pool_grow(struct isotherm_pool *pool, uint64_t frame, uint64_t coun
  * in use. The pool then no longer allocates any of the range: call again until the result is 0, or cancel with
  * isotherm_pool_keep. The range must consist of whole 1,024 frames by number (multiples of 1,024; the first and the last
  * of the span may be shorter) and of whole huge pages, and lie in the span. Huge pages that were never touched stay
- * reserved until the pool is closed. If the system does not take some memory back, the call returns another error and that memory
- * stays in the pool.
+ * reserved until the pool is closed. If the system does not take some memory back, the call returns another error and
+ * that memory stays in the pool.
  */
 int isotherm_pool_shrink(struct isotherm_pool *pool, uint64_t frame, uint64_t count);
 int isotherm_pool_keep(struct isotherm_pool *pool, uint64_t frame, uint64_t count);

@@ -65,6 +65,17 @@ unsafe fn pool<'a>(pool: *const CPool) -> Result<&'a Pool, c_int> {
     unsafe { pool.as_ref() }.map(|open| &open.pool).ok_or(EINVAL)
 }
 
+/// The same, if it is not the pool of a parent.
+///
+/// # Safety
+/// As of [`pool`].
+unsafe fn own_pool<'a>(handle: *const CPool) -> Result<&'a Pool, c_int> {
+    // SAFETY: guaranteed by the caller.
+    let pool = unsafe { pool(handle) }?;
+    pool.check().map_err(|e| code(&e))?;
+    Ok(pool)
+}
+
 /// The place that a result is written to.
 ///
 /// # Safety
@@ -353,8 +364,7 @@ fn frame_of(pool: &Pool, address: *const c_void) -> Result<FrameNo, c_int> {
 pub unsafe extern "C" fn isotherm_pool_address_of(handle: *mut CPool, frame: u64, address: *mut *mut c_void) -> c_int {
     answer(|| {
         // SAFETY: guaranteed by the caller.
-        let (pool, address) = unsafe { (pool(handle)?, place(address)?) };
-        pool.check().map_err(|e| code(&e))?;
+        let (pool, address) = unsafe { (own_pool(handle)?, place(address)?) };
         *address = pool.address_of(FrameNo(frame)).ok_or(EFAULT)?.as_ptr().cast();
         Ok(0)
     })
@@ -368,8 +378,7 @@ pub unsafe extern "C" fn isotherm_pool_address_of(handle: *mut CPool, frame: u64
 pub unsafe extern "C" fn isotherm_pool_frame_of(handle: *mut CPool, address: *const c_void, frame: *mut u64) -> c_int {
     answer(|| {
         // SAFETY: guaranteed by the caller.
-        let (pool, frame) = unsafe { (pool(handle)?, place(frame)?) };
-        pool.check().map_err(|e| code(&e))?;
+        let (pool, frame) = unsafe { (own_pool(handle)?, place(frame)?) };
         *frame = frame_of(pool, address)?.0;
         Ok(0)
     })
@@ -493,11 +502,8 @@ pub unsafe extern "C" fn isotherm_pool_stats(handle: *mut CPool, stats: *mut Sta
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn isotherm_pool_descriptor(handle: *mut CPool) -> c_int {
     answer(|| {
-        // SAFETY: guaranteed by the caller.
-        let pool = unsafe { pool(handle) }?;
-        pool.check().map_err(|e| code(&e))?;
         // SAFETY: guaranteed by the caller. No slice of a block is ever made here.
-        unsafe { pool.descriptor() }.map(|fd| fd.as_raw_fd()).ok_or(EOPNOTSUPP)
+        unsafe { own_pool(handle)?.descriptor() }.map(|fd| fd.as_raw_fd()).ok_or(EOPNOTSUPP)
     })
 }
 

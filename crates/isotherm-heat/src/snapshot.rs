@@ -278,7 +278,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// The processes that had not ended by then.
-    pub fn alive(&self) -> impl Iterator<Item = &TargetHeat> + Clone {
+    pub fn alive(&self) -> impl Iterator<Item = &TargetHeat> {
         self.targets.iter().filter(|target| !target.exited)
     }
 }

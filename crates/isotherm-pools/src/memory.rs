@@ -23,9 +23,18 @@ const MFD_NOEXEC_SEAL: libc::c_uint = 8;
 const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
 
 fn map_new(len: usize, protection: libc::c_int) -> io::Result<NonNull<u8>> {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    map_anywhere(len, protection, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, (-1, 0))
+}
+
+/// A new mapping of the descriptor from that offset on; of none if it is -1.
+fn map_anywhere(
+    len: usize,
+    protection: libc::c_int,
+    flags: libc::c_int,
+    (fd, offset): (libc::c_int, libc::off_t),
+) -> io::Result<NonNull<u8>> {
     // SAFETY: a new mapping at an address that the kernel chooses replaces nothing; the result is checked.
-    let mapped = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, -1, 0) };
+    let mapped = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, fd, offset) };
     match NonNull::new(mapped.cast()) {
         Some(start) if mapped != libc::MAP_FAILED => Ok(start),
         _ => Err(io::Error::last_os_error()),
@@ -153,7 +162,11 @@ impl Span {
         checked(unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_DONTFORK) })
     }
 
+    /// The start of a part. There is none once some of the addresses may be of another mapping: nothing may change that.
     fn at(&self, offset: usize, len: usize) -> io::Result<NonNull<u8>> {
+        if self.has_hole.load(Ordering::Relaxed) {
+            return Err(io::Error::other("a part of the reserved addresses was lost to another mapping"));
+        }
         if offset.checked_add(len).is_none_or(|end| end > self.len) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -169,9 +182,6 @@ impl Span {
         flags: libc::c_int,
         fd: libc::c_int,
     ) -> io::Result<()> {
-        if self.has_hole.load(Ordering::Relaxed) {
-            return Err(io::Error::other("a part of the reserved addresses was lost to another mapping"));
-        }
         self.map_over(part, protection, flags, fd).inspect_err(|_| self.reserve_again(part))
     }
 
@@ -304,31 +314,11 @@ impl Drop for Span {
 
 /// Reserves huge pages for a part of a file. Fails where there are too few, and replaces nothing then. They belong to the file, and stay reserved when this
 /// mapping of them is gone.
-pub(crate) fn reserve_huge_pages(file: &File, part: (usize, usize)) -> io::Result<()> {
-    Probe::of(file, part).map(drop)
-}
-
-/// A part of a file, mapped somewhere for a moment.
-struct Probe(NonNull<u8>, usize);
-
-impl Probe {
-    fn of(file: &File, (offset, len): (usize, usize)) -> io::Result<Probe> {
-        let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
-        // SAFETY: a new mapping at an address that the kernel chooses replaces nothing; the result is checked.
-        let mapped =
-            unsafe { libc::mmap(ptr::null_mut(), len, READ_WRITE, libc::MAP_SHARED, file.as_raw_fd(), offset) };
-        match NonNull::new(mapped.cast()) {
-            Some(start) if mapped != libc::MAP_FAILED => Ok(Probe(start, len)),
-            _ => Err(io::Error::last_os_error()),
-        }
-    }
-}
-
-impl Drop for Probe {
-    fn drop(&mut self) {
-        // SAFETY: unmaps exactly what `of` mapped, which nobody knows of.
-        unsafe { libc::munmap(self.0.as_ptr().cast(), self.1) };
-    }
+pub(crate) fn reserve_huge_pages(file: &File, (offset, len): (usize, usize)) -> io::Result<()> {
+    let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
+    let mapped = map_anywhere(len, READ_WRITE, libc::MAP_SHARED, (file.as_raw_fd(), offset))?;
+    // SAFETY: unmaps exactly what was just mapped, which nobody knows of.
+    checked(unsafe { libc::munmap(mapped.as_ptr().cast(), len) })
 }
 
 /// A memfd that cannot be made shorter or sealed further. A seal against growing or writing, by any holder of the
@@ -448,6 +438,16 @@ mod tests {
             assert_eq!(is_kept_from_children(middle), hidden);
             assert!(!span.has_hole.load(Ordering::Relaxed));
         }
+    }
+
+    #[test]
+    fn where_an_address_was_lost_nothing_is_changed_any_more() {
+        let span = Span::reserve(2 << 20, 4 << 20, 0, false).unwrap();
+        span.has_hole.store(true, Ordering::Relaxed);
+        let part = (0, 1 << 20);
+        // SAFETY: nobody refers to it.
+        let changes = unsafe { [span.back(part, None), span.unback(part), span.discard(part)] };
+        assert!(changes.into_iter().all(|change| change.unwrap_err().to_string().contains("lost to another mapping")));
     }
 
     #[test]

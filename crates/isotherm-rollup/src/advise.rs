@@ -225,10 +225,13 @@ impl Advisor {
             if table == Table::Hosts {
                 let name = rows.text("hostname", row);
                 self.hosts.entry(host.to_owned()).or_insert_with(|| name.to_owned());
-                if self.is_wanted(host) && !self.seen.entry(host.to_owned()).or_default().insert(time) {
+                if !self.is_wanted(host) {
+                    continue;
+                }
+                if !self.seen.entry(host.to_owned()).or_default().insert(time) {
                     self.twice.insert(time);
                 }
-                if self.is_wanted(host) && number("covered_ns") >= INTERVAL_NS * MIN_COVERED_PCT / 100 {
+                if number("covered_ns") >= INTERVAL_NS * MIN_COVERED_PCT / 100 {
                     let covered = self.covered.entry(time).or_default();
                     *covered = number("covered_ns").max(*covered);
                 }

@@ -151,10 +151,9 @@ impl<'m> PcpLists<'m> {
     pub fn alloc_bulk(&self, order: Order, migrate: MigrateType, frames: &mut [FrameNo]) -> usize {
         let mut got = self.zone.alloc_bulk(order, migrate, frames);
         if got < frames.len() {
-            let _ = retry_for_ms(EXHAUSTED_MS, || {
-                let drained = self.drain_all_free();
+            self.drain_until(|| {
                 got += self.zone.alloc_bulk(order, migrate, &mut frames[got..]);
-                (got == frames.len() || !drained.missed).then_some(())
+                got == frames.len()
             });
         }
         got
@@ -220,17 +219,23 @@ impl<'m> PcpLists<'m> {
         self.alloc_from_zone(order, migrate).or_else(|_| self.request_drained(Request::new(order, migrate)))
     }
 
-    /// Drains all lists and allocates from the zone. The last frames may be on other CPUs' lists, or their buddies may be, or they may be on their way
-    /// back: if a thread holds lists in order to drain them, their frames are available when it is done.
+    /// Drains all lists and allocates from the zone.
     fn request_drained(&self, request: Request) -> Result<FrameNo, AllocError> {
         let mut last = Err(AllocError::Exhausted { order: request.order, free_blocks: [0; crate::ORDERS] });
-        let _ = retry_for_ms(EXHAUSTED_MS, || {
-            let drained = self.drain_all_free();
+        self.drain_until(|| {
             last = self.zone.request(request);
-            let is_short = matches!(last, Err(AllocError::Exhausted { .. } | AllocError::Kept { .. }));
-            (!(drained.missed && is_short)).then_some(())
+            !matches!(last, Err(AllocError::Exhausted { .. } | AllocError::Kept { .. }))
         });
         last
+    }
+
+    /// Drains all lists, and tries. The last frames may be on other CPUs' lists, or their buddies may be, or they may be on their way back: if a
+    /// thread holds lists in order to drain them, their frames are available when it is done. So while there are such lists, it drains and tries again for a while.
+    fn drain_until(&self, mut has_enough: impl FnMut() -> bool) {
+        let _ = retry_for_ms(EXHAUSTED_MS, || {
+            let drained = self.drain_all_free();
+            (has_enough() || !drained.missed).then_some(())
+        });
     }
 
     /// From the zone; if this CPU has a list for the block, refills it on the way.

@@ -24,6 +24,15 @@ fn fill_one(pcp: &PcpLists<'_>, frames: usize) -> Option<u32> {
     (0..pcp.cpus()).find(|&cpu| pcp.cached(cpu) == frames as u64)
 }
 
+/// The same, again until it is not.
+fn filled(pcp: &PcpLists<'_>, frames: usize) -> u32 {
+    let cpu = (0..50).find_map(|_| {
+        pcp.drain_all();
+        fill_one(pcp, frames)
+    });
+    cpu.expect("fifty times the thread was moved meanwhile")
+}
+
 #[test]
 #[cfg_attr(miri, ignore = "thousands of calls on a zone take minutes when interpreted")]
 fn the_last_frames_are_had_once_whoever_has_their_set_is_done() {
@@ -75,14 +84,7 @@ fn the_last_frames_are_had_once_whoever_has_their_set_is_done() {
 fn blocks_stay_on_their_lists_until_they_are_in_the_zone() {
     for tier in tiers() {
         let pcp = pcp(4096, &PcpConfig { tier, limits: Some(LIMITS), ..PcpConfig::new(1024) });
-        let cpu = (0..50).find_map(|_| {
-            let cpu = fill_one(&pcp, 200);
-            if cpu.is_none() {
-                pcp.drain_all();
-            }
-            cpu
-        });
-        let cpu = cpu.expect("a set with all of them");
+        let cpu = filled(&pcp, 200);
         let mut left = Vec::new();
         let had = pcp.lists.take_all(cpu, |list, blocks| {
             left.push((pcp.lists.count(cpu, list) as usize, blocks.len()));
@@ -101,11 +103,7 @@ fn blocks_stay_on_their_lists_until_they_are_in_the_zone() {
 fn draining_for_good_gives_up_at_the_first_list_that_cannot_be_had() {
     for tier in tiers() {
         let pcp = pcp(4096, &PcpConfig { tier, limits: Some(LIMITS), ..PcpConfig::new(1024) });
-        let cpu = (0..50).find_map(|_| {
-            pcp.drain_all();
-            fill_one(&pcp, 6)
-        });
-        let cpu = cpu.expect("fifty times the thread was moved meanwhile");
+        let cpu = filled(&pcp, 6);
         while_had(&pcp, cpu, || {
             let drained = pcp.drain_if_free(cpu);
             assert_eq!((drained.frames, drained.missed), (0, true), "{tier:?}");

@@ -173,7 +173,6 @@ impl Store {
 
     /// Creates an object. When this returns, it outlasts a loss of power of this machine.
     pub async fn put(&self, path: &str, bytes: Vec<u8>) -> Result<Put> {
-        let object_name = path;
         let failed = |what: String| Error::Put { path: path.to_owned(), what: brief(&without_queries(&what)) };
         let object = ObjectPath::parse(path).map_err(|error| failed(error.to_string()))?;
         let object: ObjectPath = self.prefix.parts().chain(object.parts()).collect();
@@ -196,7 +195,7 @@ impl Store {
             let synced = self.blocking(move || sync_up(&path, &folder)).await;
             synced.map_err(|what| failed(format!("sync its folder: {what}")))?;
         }
-        self.begun().remove(object_name);
+        self.begun().remove(path);
         Ok(put)
     }
 

@@ -28,8 +28,7 @@ impl Changes {
     ) -> Vec<EventRow> {
         let mut events = Vec::new();
         let mut add = |text: String| events.push(EventRow { at_unix_ns: snapshot.end_unix_ns, text });
-        let alive = snapshot.alive();
-        let now: BTreeMap<TargetId, String> = alive.map(|t| (t.id, human::printable(&t.comm))).collect();
+        let now: BTreeMap<TargetId, String> = snapshot.alive().map(|t| (t.id, human::printable(&t.comm))).collect();
         for (id, comm) in now.iter().filter(|(id, _)| !self.targets.contains_key(id)) {
             add(format!("process {} ({comm}) is watched", id.pid));
         }

@@ -33,8 +33,7 @@ impl Plans {
         if self.made_at.is_none_or(|at| now.saturating_sub(at) >= PLAN_TTL) {
             self.made_at = Some(now);
             let has_swap = swap::is_there();
-            let alive = snapshot.alive();
-            self.rows = alive.flat_map(|target| plan(monitor, target, has_swap)).collect();
+            self.rows = snapshot.alive().flat_map(|target| plan(monitor, target, has_swap)).collect();
         }
         self.rows.clone()
     }

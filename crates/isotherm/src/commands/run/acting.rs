@@ -1,7 +1,7 @@
 //! The threads of `run` that act: the worker that serves hints, and what ends all of them.
 //!
 //! They wait for a flag that the thread that watches sets when it is done. If one of them panics, the others would wait for ever, or go on acting with what
-//! was seen last. [`Ends::on_panic`] ends them. A thread that watches can also hang: a target that holds its mmap lock blocks whoever reads its
+//! was seen last. [`Ends::on_panic`] ends them. A thread that watches can also hang: a target that holds its mmap lock blocks all that read its
 //! mappings. Nothing is acted on then ([`turn`]) until a window has ended again.
 
 use super::Serving;
