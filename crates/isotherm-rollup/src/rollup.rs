@@ -35,7 +35,8 @@ pub struct Options {
     /// The most services and cgroups in an interval. Those beyond are one group of the service `(beyond)`. An hour of a group takes some
     /// 30 KB of memory.
     pub max_groups: usize,
-    /// For how long after its end an interval is kept open for a snapshot that is late, by [`Rollup::take_closed`].
+    /// For how long an interval is kept open for a snapshot that is late, by [`Rollup::take_closed`]: after its end, or after the end of the
+    /// window that reaches across it.
     pub grace_ns: u64,
 }
 
@@ -63,6 +64,8 @@ pub struct Rollup {
     last_end_unix_ns: Option<u64>,
     /// Up to when time is covered.
     covered_until_unix_ns: u64,
+    /// How long the last window was that counted. The next one is expected to be as long.
+    window_ns: u64,
     /// Snapshots that were lost before an interval was open.
     lost: u64,
     /// Rows that are in no object yet, by hour.
@@ -82,6 +85,7 @@ impl Rollup {
             open: None,
             last_end_unix_ns: None,
             covered_until_unix_ns: 0,
+            window_ns: 0,
             lost: 0,
             hours: BTreeMap::new(),
             fresh: Vec::new(),
@@ -115,6 +119,7 @@ impl Rollup {
         let mut at = self.window_start(host.start_unix_ns, end_unix_ns, steps.elapsed_ns);
         self.last_end_unix_ns = Some(end_unix_ns);
         self.covered_until_unix_ns = self.covered_until_unix_ns.max(end_unix_ns);
+        self.window_ns = end_unix_ns.saturating_sub(host.start_unix_ns).min(longest(steps.elapsed_ns));
         loop {
             let open = self.open_for(at.min(end_unix_ns));
             let until = end_unix_ns.min(open.start_unix_ns.saturating_add(INTERVAL_NS));
@@ -179,9 +184,16 @@ impl Rollup {
     }
 
     fn close_if_over(&mut self, now_unix_ns: u64) {
-        if self.open.as_ref().is_some_and(|open| self.is_over(open.start_unix_ns, INTERVAL_NS, now_unix_ns)) {
+        if self.open.as_ref().is_some_and(|open| self.is_over(self.complete_at(open), 0, now_unix_ns)) {
             self.close();
         }
+    }
+
+    /// When all windows of the open interval have ended: at its end, or with a window that began in it and ends later.
+    fn complete_at(&self, open: &Interval) -> u64 {
+        let end = open.start_unix_ns.saturating_add(INTERVAL_NS);
+        let is_covered = self.covered_until_unix_ns >= end;
+        if is_covered { end } else { end.max(self.covered_until_unix_ns.saturating_add(self.window_ns)) }
     }
 
     fn is_over(&self, start: u64, length: u64, now_unix_ns: u64) -> bool {
@@ -224,8 +236,8 @@ impl Rollup {
 
     /// From when on a window counts.
     fn window_start(&self, start_unix_ns: u64, end_unix_ns: u64, elapsed_ns: Option<u64>) -> u64 {
-        let longest = elapsed_ns.unwrap_or(u64::MAX).min(MAX_WINDOW_NS);
-        let mut start = start_unix_ns.max(end_unix_ns.saturating_sub(longest)).max(self.options.after_unix_ns);
+        let mut start =
+            start_unix_ns.max(end_unix_ns.saturating_sub(longest(elapsed_ns))).max(self.options.after_unix_ns);
         start = start.max(self.covered_until_unix_ns);
         if let Some(open) = &self.open {
             start = start.max(open.start_unix_ns);
@@ -256,6 +268,11 @@ impl Rollup {
             self.hours.entry(batch.hour_s()).or_default().push(batch);
         }
     }
+}
+
+/// The longest that a window can be, this long after the snapshot before.
+fn longest(elapsed_ns: Option<u64>) -> u64 {
+    elapsed_ns.unwrap_or(u64::MAX).min(MAX_WINDOW_NS)
 }
 
 fn hour_of(unix_ns: u64) -> i64 {

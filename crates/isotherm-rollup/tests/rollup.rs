@@ -214,6 +214,29 @@ fn objects_of_an_hour_come_when_it_is_over() {
     assert_eq!(rollup.finish().unwrap(), []);
 }
 
+/// An interval waits for the window that reaches across its end, however long windows are. If no more come, it does not wait for ever.
+#[test]
+fn long_windows_are_covered_although_time_passes_between_them() {
+    let mut rollup = rollup();
+    let mut objects = Vec::new();
+    // Windows of ten minutes that begin and end within intervals; the clock is read each minute.
+    for n in 0..6 {
+        let start_s = 120 + n * 600;
+        for minute in 1..10 {
+            objects.extend(rollup.take_closed((T0 + start_s + minute * 60) * S).unwrap());
+        }
+        rollup.push(&snapshot(start_s, start_s + 600, vec![process(1, "a", &[(40, 10)])]));
+    }
+    // The last one ended at 3720; the next one would at 4320, and may be a minute late.
+    objects.extend(rollup.take_closed((T0 + 4379) * S).unwrap());
+    assert!(!rows(&objects, Table::Hosts).iter().any(|row| row.get("time") == T0.cast_signed() + 3600));
+    objects.extend(rollup.take_closed((T0 + 4380) * S).unwrap());
+    objects.extend(rollup.finish().unwrap());
+    let hosts = rows(&objects, Table::Hosts);
+    let covered: i64 = hosts.iter().map(|row| row.get("covered_ns")).sum();
+    assert_eq!(covered, 3600 * S.cast_signed());
+}
+
 #[test]
 fn lost_snapshots_are_counted_in_the_interval_in_which_they_are_reported() {
     let mut rollup = rollup();

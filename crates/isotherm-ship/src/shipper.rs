@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 
 /// Nanoseconds of an hour.
 pub const HOUR_NS: u64 = 3_600_000_000_000;
-/// An hour that is over by the clock is closed when nothing was added to it for this long: its last batch may be late.
+/// An hour that is over by the clock is closed when nothing was added to it for this long: its last batch may be late. One that is later, as of
+/// windows of more than five minutes, becomes objects of its own.
 const GRACE_NS: u64 = 360_000_000_000;
 /// How often the clocks are compared, at least.
 const CLOCKS_NS: u64 = 60_000_000_000;
@@ -244,9 +245,14 @@ impl<R: Roll> Shipper<R> {
         match self.spool.close_hour(sequence, |sequence, header, batches| {
             objects_of_readable::<R>((sequence, header), batches, &mut unreadable)
         }) {
-            Ok(objects) => {
-                self.plan(objects, now);
+            Ok(closed) => {
+                self.plan(closed.objects, now);
                 self.note_unreadable(&unreadable, now);
+                if closed.damaged > 0 {
+                    let what =
+                        format!("read the batches of an hour: {} are damaged on the disk of the spool", closed.damaged);
+                    self.trouble(format!("{what}; their rows are lost"), now);
+                }
             }
             Err(Failed::Spool(error)) => {
                 // Not with the next snapshot: all rows of the hour were read and encoded for nothing.

@@ -32,6 +32,8 @@ const BACKLOG: i32 = 32;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// A client that takes nothing for so long is disconnected: it would keep its snapshot in memory, and the monitor at work.
 const MAX_STALL: Duration = Duration::from_secs(60);
+/// So is one that has not taken a whole snapshot for so long: it takes a little now and then.
+const MAX_TAKING: Duration = Duration::from_secs(300);
 /// At the end, clients may take so long for what they have not taken yet.
 const MAX_ENDING: Duration = Duration::from_secs(1);
 
@@ -180,7 +182,8 @@ impl Sender {
             while self.hand_out() {
                 self.clients.retain_mut(Client::write_some);
             }
-            self.clients.retain(|client| !client.has_stalled());
+            let now = Instant::now();
+            self.clients.retain(|client| !client.has_stalled(now));
             self.shared.clients.store(self.clients.len(), Ordering::Release);
             if self.clients.is_empty() {
                 // Who comes next gets the next one.
@@ -284,19 +287,23 @@ struct Client {
     written: usize,
     /// When it last took something, or was given something after it had taken all.
     moved_at: Instant,
+    /// When it was given what it has not taken yet.
+    given_at: Instant,
     is_gone: bool,
 }
 
 impl Client {
     fn new(stream: UnixStream, seen: u64) -> io::Result<Client> {
         stream.set_nonblocking(true)?;
+        let now = Instant::now();
         Ok(Client {
             stream,
             seen,
             head: header().to_vec(),
             frame: None,
             written: 0,
-            moved_at: Instant::now(),
+            moved_at: now,
+            given_at: now,
             is_gone: false,
         })
     }
@@ -305,12 +312,14 @@ impl Client {
         !self.head.is_empty() || self.frame.is_some()
     }
 
-    fn has_stalled(&self) -> bool {
-        self.has_work() && self.moved_at.elapsed() >= MAX_STALL
+    fn has_stalled(&self, now: Instant) -> bool {
+        let is_late = |since: Instant, most: Duration| now.saturating_duration_since(since) >= most;
+        self.has_work() && (is_late(self.moved_at, MAX_STALL) || is_late(self.given_at, MAX_TAKING))
     }
 
     fn give(&mut self, frame: &Arc<[u8]>, number: u64) {
-        self.moved_at = Instant::now();
+        let now = Instant::now();
+        (self.moved_at, self.given_at) = (now, now);
         let missed = number - self.seen - 1;
         if missed > 0 {
             self.head.extend(lost(missed));
@@ -354,5 +363,20 @@ mod tests {
         // A privilege that is missing has nothing to do with it.
         let not_ours = PlaceError::Socket { what: "set its group", error: Errno::PERM.into() };
         assert!(!listening(&not_ours).contains("folder"), "{not_ours}");
+    }
+
+    #[test]
+    fn who_takes_nothing_and_who_takes_a_little_now_and_then_has_stalled() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let mut client = Client::new(ours, 0).unwrap();
+        client.give(&Arc::from(vec![0; 10]), 1);
+        let since = client.given_at;
+        assert!(!client.has_stalled(since + MAX_STALL / 2));
+        assert!(client.has_stalled(since + MAX_STALL));
+        client.moved_at = since + MAX_TAKING - MAX_STALL / 2;
+        assert!(!client.has_stalled(since + MAX_TAKING - Duration::from_secs(1)));
+        assert!(client.has_stalled(since + MAX_TAKING), "it still takes some, but never all");
+        assert!(client.write_some());
+        assert!(!client.has_stalled(since + MAX_TAKING), "it has taken all");
     }
 }

@@ -48,7 +48,7 @@ impl Contents {
         for file in fs::read_dir(root.join(OPEN))? {
             let Some(bytes) = still_there(fs::read(file?.path()))? else { continue };
             found.open_hours += 1;
-            let batches: Vec<&[u8]> = record::scan(&bytes).bodies.into_iter().skip(1).collect();
+            let batches: Vec<&[u8]> = record::scan(&bytes).others().collect();
             found.batches += batches.len() as u64;
             let until = batches.into_iter().filter_map(|body| Some(parts(body)?.0)).max().unwrap_or(0);
             found.covered_until_unix_ns = found.covered_until_unix_ns.max(until);

@@ -28,7 +28,7 @@ pub struct Counts {
     /// Their bytes.
     #[serde(default)]
     pub dropped_bytes: u64,
-    /// Batches of five minutes that could not be written: the spool or its disk was full.
+    /// Batches of five minutes that could not be written, as the spool or its disk was full, or not be read again.
     #[serde(default)]
     pub dropped_batches: u64,
     /// Bytes after the last whole record of a file, which a crash has left.

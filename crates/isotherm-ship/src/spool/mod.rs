@@ -125,6 +125,15 @@ pub struct Appended {
     pub is_lost: bool,
 }
 
+/// What became of the batches of an hour.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Closed {
+    /// The objects that were made of them, which wait.
+    pub objects: Vec<ObjectId>,
+    /// How many could not be read from the disk: they are lost, and counted.
+    pub damaged: u64,
+}
+
 /// Why an object leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -291,14 +300,20 @@ impl Spool {
         &mut self,
         sequence: u64,
         make: impl FnOnce(u64, &Header, Vec<Vec<u8>>) -> std::result::Result<Vec<Made>, E>,
-    ) -> std::result::Result<Vec<ObjectId>, E> {
-        let Some(log) = self.logs.get(&sequence) else { return Ok(Vec::new()) };
+    ) -> std::result::Result<Closed, E> {
+        let Some(log) = self.logs.get(&sequence) else { return Ok(Closed::default()) };
         let path = self.log_path(sequence);
         let bytes = fs::read(&path).map_err(doing("read", &path))?;
-        let batches =
-            record::scan(&bytes).bodies.into_iter().skip(1).filter_map(|body| Some(parts(body)?.1.to_vec())).collect();
+        let batches: Vec<Vec<u8>> =
+            record::scan(&bytes).others().filter_map(|body| Some(parts(body)?.1.to_vec())).collect();
+        let damaged = log.batches.saturating_sub(batches.len() as u64);
         let made = make(sequence, &log.header, batches)?;
-        Ok(self.commit(sequence, &made)?)
+        let objects = self.commit(sequence, &made)?;
+        if damaged > 0 {
+            // The objects are there, whether or not this can be written.
+            let _ = self.note_lost(damaged);
+        }
+        Ok(Closed { objects, damaged })
     }
 
     fn commit(&mut self, sequence: u64, made: &[Made]) -> Result<Vec<ObjectId>> {

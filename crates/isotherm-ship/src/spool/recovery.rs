@@ -67,11 +67,12 @@ impl Spool {
         let Some(sequence) = name.strip_suffix(".log").and_then(names::sequence_of) else { return Ok(()) };
         let bytes = fs::read(path).map_err(doing("read", path))?;
         let found = record::scan(&bytes);
-        let header = found.bodies.first().and_then(|body| serde_json::from_slice::<Header>(body).ok());
+        let header = found.first().and_then(|body| serde_json::from_slice::<Header>(body).ok());
         let whole = if header.is_some() { found.whole_bytes } else { 0 };
         self.counts.torn_bytes += (bytes.len() - whole) as u64;
         let Some(header) = header else {
-            // Its first batch was never confirmed.
+            // Its first batch was never confirmed, or nobody knows whose batches these are.
+            self.counts.dropped_batches += found.others().count() as u64;
             return files::remove(path).map_err(doing("remove", path));
         };
         let file = OpenOptions::new().append(true).open(path).map_err(doing("open", path))?;
@@ -79,7 +80,7 @@ impl Spool {
             file.set_len(whole as u64).and_then(|()| file.sync_all()).map_err(doing("cut the torn end of", path))?;
         }
         let batches = found.bodies.len() as u64 - 1;
-        let until_unix_ns = found.bodies.iter().skip(1).filter_map(|body| Some(parts(body)?.0)).max().unwrap_or(0);
+        let until_unix_ns = found.others().filter_map(|body| Some(parts(body)?.0)).max().unwrap_or(0);
         self.logs.insert(sequence, Log { header, file, bytes: whole as u64, batches, until_unix_ns });
         Ok(())
     }

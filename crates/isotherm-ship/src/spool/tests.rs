@@ -45,7 +45,7 @@ fn an_hour_whose_end_could_not_be_noted_is_made_anew_with_what_has_come_since() 
     fs::create_dir(&left).unwrap();
     fs::write(left.join("half"), "of that try").unwrap();
     spool.append(&header(7), 0, b"two").unwrap();
-    let ids = spool.close_hour(0, make).unwrap();
+    let ids = spool.close_hour(0, make).unwrap().objects;
     assert_eq!(spool.lend(&ids[0]).unwrap(), b"onetwo");
     assert!(!left.join("half").exists());
 }
@@ -61,7 +61,7 @@ fn batches_of_an_hour_become_objects_that_are_sent() {
     let hours: Vec<_> =
         spool.open_hours().map(|(sequence, header, batches)| (sequence, header.hour, batches)).collect();
     assert_eq!(hours, [(0, 7, 2), (1, 8, 1)]);
-    let ids = spool.close_hour(0, make).unwrap();
+    let ids = spool.close_hour(0, make).unwrap().objects;
     assert_eq!(ids[0].path, "v1/all/date=2026-11-24/hour=7/0.parquet");
     assert_eq!(spool.lend(&ids[0]).unwrap(), b"onetwo");
     assert_eq!(spool.lend(&ids[1]).unwrap(), [2]);
@@ -113,7 +113,7 @@ fn the_oldest_objects_make_room_and_busy_ones_stay() {
     let mut ids = Vec::new();
     for hour in 0..3 {
         spool.append(&header(hour), 0, &[7; 200]).unwrap();
-        ids.extend(spool.close_hour(hour, make).unwrap());
+        ids.extend(spool.close_hour(hour, make).unwrap().objects);
     }
     // 3 times 201 bytes wait; the first object is being sent.
     spool.lend(&ids[0]).unwrap();
@@ -145,8 +145,47 @@ fn a_torn_batch_is_cut_off_and_the_next_follows_the_last_whole_one() {
     let mut spool = Spool::open(dir.path(), ROOMY).unwrap();
     assert_eq!(spool.counts().torn_bytes, 9 + 7);
     spool.append(&header(1), 0, b"next").unwrap();
-    let ids = spool.close_hour(0, make).unwrap();
+    let ids = spool.close_hour(0, make).unwrap().objects;
     assert_eq!(spool.lend(&ids[0]).unwrap(), b"wholenext");
+}
+
+#[test]
+fn a_damaged_batch_is_lost_alone_and_counted() {
+    let dir = scratch();
+    let mut spool = Spool::open(dir.path(), ROOMY).unwrap();
+    let batches = [&b"one"[..], b"two", b"three", b"four"];
+    batches.iter().for_each(|batch| drop(spool.append(&header(1), 0, batch).unwrap()));
+    let path = spool.log_path(0);
+    let damage = |batch: &[u8]| {
+        let mut bytes = fs::read(&path).unwrap();
+        let at = bytes.windows(batch.len()).position(|bytes| bytes == batch).unwrap();
+        bytes[at] ^= 1;
+        fs::write(&path, bytes).unwrap();
+    };
+    // One before a start, which must not cut off what follows, and one after it.
+    damage(b"two");
+    drop(spool);
+    let mut spool = Spool::open(dir.path(), ROOMY).unwrap();
+    assert_eq!((spool.counts().torn_bytes, spool.open_hours().map(|(.., batches)| batches).sum::<u64>()), (0, 4));
+    damage(b"four");
+    let closed = spool.close_hour(0, make).unwrap();
+    assert_eq!(spool.lend(&closed.objects[0]).unwrap(), b"onethree");
+    assert_eq!((closed.damaged, spool.counts().dropped_batches), (2, 2));
+}
+
+#[test]
+fn batches_of_nobody_are_counted() {
+    let dir = scratch();
+    let mut spool = Spool::open(dir.path(), ROOMY).unwrap();
+    spool.append(&header(1), 0, b"one").unwrap();
+    let path = spool.log_path(0);
+    drop(spool);
+    let mut bytes = fs::read(&path).unwrap();
+    // In the header.
+    bytes[record::MAGIC.len() + 8] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let spool = Spool::open(dir.path(), ROOMY).unwrap();
+    assert_eq!((spool.open_hours().count(), spool.counts().dropped_batches), (0, 1));
 }
 
 #[test]
@@ -176,7 +215,7 @@ fn an_object_that_was_counted_is_not_counted_again() {
     let dir = scratch();
     let mut spool = Spool::open(dir.path(), ROOMY).unwrap();
     spool.append(&header(1), 0, b"x").unwrap();
-    let ids = spool.close_hour(0, make).unwrap();
+    let ids = spool.close_hour(0, make).unwrap().objects;
     let path = spool.object_path(&ids[0]).unwrap();
     spool.settle(&ids[0], Fate::Sent { already: false }).unwrap();
     drop(spool);
@@ -201,7 +240,7 @@ fn batches_that_make_no_objects_are_lost_aloud() {
     // No objects from batches is no error: there were no rows.
     spool.append(&header(1), 0, b"x").unwrap();
     let none: std::result::Result<_, Error> = spool.close_hour(1, |_, _, _| Ok(Vec::new()));
-    assert!(none.unwrap().is_empty());
+    assert_eq!(none.unwrap(), Closed::default());
     assert_eq!(files_below(dir.path()).len(), 2, "the lock and the counts: {:?}", files_below(dir.path()));
 }
 
@@ -285,7 +324,7 @@ fn what_comes_after_an_hour_that_could_not_be_closed_is_not_lost_in_a_crash() {
     spool.append(&header(7), 0, b"two").unwrap();
     drop(spool);
     let mut spool = Spool::open(dir.path(), ROOMY).unwrap();
-    let ids = spool.close_hour(0, make).unwrap();
+    let ids = spool.close_hour(0, make).unwrap().objects;
     assert_eq!(spool.lend(&ids[0]).unwrap(), b"onetwo");
 }
 
@@ -352,7 +391,7 @@ impl Model {
                 let all = |_: u64, _: &Header, batches: Vec<Vec<u8>>| -> std::result::Result<Vec<Made>, Error> {
                     Ok(vec![Made { path: format!("v1/{sequence}.parquet"), bytes: batches.concat() }])
                 };
-                for id in spool.close_hour(sequence, all).unwrap() {
+                for id in spool.close_hour(sequence, all).unwrap().objects {
                     assert!(!self.sent.contains(&id), "a name is never used twice");
                     self.ready.insert(id, batches.clone());
                 }
