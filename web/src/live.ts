@@ -70,7 +70,8 @@ export class Live {
       const data = await overview();
       this.reached("polling");
       this.timer = window.setTimeout(() => this.start(), POLL_MS);
-      if (data.at_ms <= this.lastMs) return;
+      // Earlier than the last one: the clock was set back.
+      if (data.at_ms === this.lastMs) return;
       this.lastMs = data.at_ms;
       const event = { at_ms: data.at_ms, ids: data.processes.map((process) => process.id) };
       for (const listener of this.snapshots) listener(event);

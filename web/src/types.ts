@@ -146,6 +146,8 @@ export interface ProcessDetail {
   comm: string;
   cgroup: string;
   range_ms: [number, number];
+  /** It is not in the newest snapshot, or ended in it. */
+  ended: boolean;
   layout: string;
   spans: Span[];
   mappings: Mapping[];

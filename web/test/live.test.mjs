@@ -168,6 +168,97 @@ test("the loss of the server is shown, and all goes on when it is back", async (
   await becomes(page, [NEWEST, row(4)], HOT);
 });
 
+/** Adds snapshots until something is done. */
+async function ticking(everyMs, done) {
+  const timer = setInterval(() => server.tick(), everyMs);
+  try {
+    await done();
+  } finally {
+    clearInterval(timer);
+  }
+}
+
+test("figures of a process go on where an answer takes longer than they are read", async () => {
+  const { page, wrong } = await visit("", new Model({ snapshots: 600 }));
+  server.slow = { prefix: "api/process", ms: 2500 };
+  const changes = async () => {
+    const figures = await page.textContent(".side p");
+    await page.waitForFunction((text) => document.querySelector(".side p").textContent !== text, figures, { timeout: 15_000 });
+  };
+  await ticking(300, async () => {
+    for (let i = 0; i < 3; i += 1) await changes();
+  });
+  assert.deepEqual(wrong, []);
+});
+
+test("the overview is shown where an answer takes longer than a window", async () => {
+  server = await new TestServer().start();
+  server.slow = { prefix: "api/overview", ms: 1500 };
+  const { page, wrong } = await open(browser, server);
+  await ticking(300, async () => {
+    await page.waitForFunction(() => /14:23:/.test(document.querySelector(".host")?.textContent ?? ""), null, { timeout: 15_000 });
+    const time = await page.textContent(".host");
+    await page.waitForFunction((text) => document.querySelector(".host").textContent !== text, time, { timeout: 15_000 });
+  });
+  assert.deepEqual(wrong, []);
+});
+
+test("a clock that is set back takes the map with it", async () => {
+  const { page, wrong } = await visit("", new Model({ snapshots: 600 }));
+  await becomes(page, [NEWEST, row(3)], HOT);
+  server.model.snapshots -= 301;
+  server.tick();
+  // In snapshot 299 it is block 6.
+  await becomes(page, [NEWEST, row(6)], HOT);
+  await becomes(page, [NEWEST, row(3)], COLD);
+  assert.match(await page.textContent(".range"), /to 14:18:19 UTC.*, following$/);
+  server.tick(2);
+  await page.waitForFunction(() => /to 14:18:21 UTC/.test(document.querySelector(".range").textContent));
+  assert.deepEqual(wrong, []);
+});
+
+test("a process that has ended is not shown as if it went on", async () => {
+  const { page, wrong } = await visit("", new Model({ snapshots: 600 }));
+  assert.match(await page.textContent(".range"), /following$/);
+  server.model.ended = true;
+  server.tick(1, ["1-1"]);
+  await page.waitForFunction(() => /^ended; at the end /.test(document.querySelector(".process-head p").textContent));
+  assert.doesNotMatch(await page.textContent(".range"), /following/);
+  // It may come back.
+  server.model.ended = false;
+  server.tick();
+  await page.waitForFunction(() => !/^ended/.test(document.querySelector(".process-head p").textContent));
+  assert.deepEqual(wrong, []);
+});
+
+test("no column is left out where a snapshot comes while a tile is read", async () => {
+  // Tiles of a few windows.
+  const { page, wrong } = await visit("span=8000", new Model({ snapshots: 600 }));
+  const blank = () =>
+    page.evaluate(() => {
+      const canvas = document.querySelector(".map canvas");
+      const [width, height] = [canvas.clientWidth - 96 - 148, canvas.clientHeight - 22];
+      const line = canvas.getContext("2d").getImageData(96 * devicePixelRatio, Math.floor((1 + (2.5 / 27) * height) * devicePixelRatio), Math.floor((width - 1) * devicePixelRatio), 1).data;
+      const colors = new Set();
+      for (let x = 0; x < line.length; x += 4) colors.add(`${line[x]} ${line[x + 1]} ${line[x + 2]}`);
+      return [...colors];
+    });
+  for (let i = 0; i < 12; i += 1) {
+    server.tick();
+    // The next one is there before the tiles of this one are read.
+    server.model.snapshots += 1;
+    await page.waitForTimeout(60);
+    server.tick(0);
+    const time = new Date(server.model.newestMs).toISOString().slice(11, 19);
+    await page.waitForFunction((text) => document.querySelector(".range").textContent.includes(`to ${text} UTC`), time);
+    await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+    await mapReady(page);
+    const colors = await blank();
+    assert.equal(colors.length, 1, `${colors}`);
+  }
+  assert.deepEqual(wrong, []);
+});
+
 test("without a stream, the page asks from time to time", async () => {
   server = await new TestServer().start();
   server.failure = { prefix: "api/live", status: 429 };

@@ -91,6 +91,7 @@ export class Model {
     this.mode = mode;
     this.processes = processes;
     this.shifted = false;
+    this.ended = false;
     this.id = "812-4711";
   }
 
@@ -223,6 +224,7 @@ export class Model {
       comm: "redis-server",
       cgroup: CGROUPS[0].path,
       range_ms: [FIRST_MS, this.newestMs],
+      ended: this.ended,
       layout: this.layout,
       spans: this.spans().map(text),
       mappings: this.mappings().map(([start, mib, name, perms]) => ({ ...text({ start, end: start + BigInt(mib * MIB) }), name, perms })),

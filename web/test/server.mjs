@@ -5,7 +5,7 @@ import { createServer } from "node:http";
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { join } from "node:path";
-import { Model } from "./model.mjs";
+import { Model, WINDOW_MS } from "./model.mjs";
 
 const DIST = fileURLToPath(new URL("../dist", import.meta.url));
 const TOKEN = "0123456789abcdef0123456789abcdef";
@@ -28,6 +28,8 @@ export class TestServer {
     this.tiles = [];
     /** Answers with this status instead: { prefix, status }. */
     this.failure = null;
+    /** Answers so much later: { prefix, ms }. */
+    this.slow = null;
     this.port = 0;
   }
 
@@ -73,7 +75,8 @@ export class TestServer {
     const [, kind, id] = /^api\/(\w+)(?:\/(.+))?$/.exec(path) ?? [];
     if (kind === undefined) return this.file(path || "index.html", response);
     if (id !== undefined && decodeURIComponent(id) !== this.model.id) return this.refuse(response, 404, `read ${id}: no such process`);
-    return this.api(kind, url.searchParams, response);
+    if (!this.slow || !path.startsWith(this.slow.prefix)) return this.api(kind, url.searchParams, response);
+    setTimeout(() => this.api(kind, url.searchParams, response), this.slow.ms);
   }
 
   api(kind, query, response) {
@@ -107,7 +110,8 @@ export class TestServer {
     }
     this.tiles.push({ to, columns: w });
     const values = this.model.tile({ show: query.get("show"), from, to, lo, hi, w, h });
-    const newest = Math.min(this.model.newestMs, to);
+    // The newest moment in it: its window meets the tile, and may end after it.
+    const newest = Math.min(this.model.newestMs, to + WINDOW_MS - 1);
     response.writeHead(200, { ...HEADERS, "Content-Type": "application/octet-stream", "X-Tile-Newest-Ms": String(newest) });
     response.end(values);
   }

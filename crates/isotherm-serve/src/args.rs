@@ -27,7 +27,7 @@ pub struct Args {
     /// The address to listen at; without a port, the first that is free from 4780 on [default: 127.0.0.1]
     #[arg(long, value_name = "ADDR[:PORT]", value_parser = address)]
     pub listen: Option<Address>,
-    /// Keep the token in this file; a new one is written to it if it is not there. SIGHUP reads it again
+    /// Keep the token in this file; a new one is written to it if it is not there. It is read again when it has changed
     #[arg(long, value_name = "FILE", conflicts_with = "no_token")]
     pub token_file: Option<PathBuf>,
     /// Ask for no token; on loopback only
@@ -36,7 +36,7 @@ pub struct Args {
     /// A further name or address under which clients reach the server
     #[arg(long, value_name = "NAME")]
     pub host: Vec<String>,
-    /// Certificates in PEM, for TLS. SIGHUP reads them and the key again
+    /// Certificates in PEM, for TLS. They and the key are read again when they have changed
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
     /// The key of the first of them

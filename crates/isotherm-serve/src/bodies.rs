@@ -27,7 +27,7 @@ impl Bodies {
     /// A part of it, if it is free.
     pub fn reserve(&self, bytes: usize) -> Result<Reserved, Problem> {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(MAX_BYTES);
-        Arc::clone(&self.0).try_acquire_many_owned(bytes).map(|permit| Reserved { _permit: permit }).map_err(|_| {
+        Arc::clone(&self.0).try_acquire_many_owned(bytes).map(|permit| Reserved { permit }).map_err(|_| {
             let what = "make an answer: too many are still being sent; read those, or try again in a second";
             Problem::new(StatusCode::TOO_MANY_REQUESTS, what)
         })
@@ -37,10 +37,16 @@ impl Bodies {
 /// A part of the memory.
 #[derive(Debug)]
 pub struct Reserved {
-    _permit: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 }
 
 impl Reserved {
+    /// Gives all but so many bytes back: what was needed to make an answer is more than the answer.
+    pub fn shrink_to(&mut self, bytes: usize) {
+        let rest = self.permit.num_permits().saturating_sub(bytes);
+        drop(self.permit.split(rest));
+    }
+
     /// A body that gives it back when it has been sent, or its connection has ended.
     pub fn body(self, bytes: Vec<u8>) -> Bytes {
         Bytes::from_owner(Body { bytes, _reserved: self })
@@ -76,5 +82,10 @@ mod tests {
         assert!(bodies.reserve(half).is_ok() && bodies.reserve(half + 1).is_err());
         drop(second);
         assert!(bodies.reserve(usize::MAX).is_ok(), "one that is larger than all is sent alone");
+        let mut made = bodies.reserve(usize::MAX).unwrap();
+        made.shrink_to(half);
+        assert!(bodies.reserve(half).is_ok() && bodies.reserve(half + 1).is_err());
+        made.shrink_to(half + 1);
+        assert!(bodies.reserve(half).is_ok());
     }
 }

@@ -19,7 +19,7 @@
 //! | `moment`, `history`, `footprint`, `merge`, `layout` | what is kept, and thinned |
 //! | `tile` | heat maps as bytes |
 //! | `metrics` | the table of metrics, and all that is made from it |
-//! | `gate`, `hosts`, `token`, `secrets` | who may read; what SIGHUP replaces |
+//! | `gate`, `hosts`, `token`, `secrets` | who may read; what is replaced meanwhile |
 //! | `api`, `reply`, `web`, `bodies` | answers, and their memory |
 //! | `app`, `net` | the way of a request; connections and their limits |
 
@@ -59,7 +59,7 @@ use isotherm_record::Recording;
 use isotherm_sandbox::Files;
 use isotherm_systemd::{Manager, Priority, messages};
 use metrics::render::Extent;
-use secrets::Secrets;
+use secrets::{Secrets, Stamps};
 use state::{Builder, State};
 use std::convert::Infallible;
 use std::io::{self, Write as _};
@@ -67,6 +67,7 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use token::Token;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::oneshot;
@@ -160,7 +161,9 @@ impl Source {
         if let Some(path) = &args.recording {
             // After this, relative paths lead nowhere.
             let path = std::fs::canonicalize(path).with_context(|| format!("open recording {}", path.display()))?;
-            return Ok(Source::Recording(Box::new(Recording::open(path)?)));
+            let recording = Recording::open(path)?;
+            recording.notes().iter().for_each(|note| messages::print(PROGRAM, Priority::Notice, note));
+            return Ok(Source::Recording(Box::new(recording)));
         }
         let Some(number) = args.fd else { bail!("nothing to show: give --connect, --fd or --recording") };
         let doing = || format!("read descriptor {number}: it has to be one end of a pair of Unix sockets");
@@ -239,7 +242,10 @@ async fn signs_of_life(manager: &Manager) -> Infallible {
     }
 }
 
-/// Reads the token and the certificates again at each byte of `hangups`.
+/// How often it is looked up whether the files of the token and the certificates have changed.
+const RENEWED_EVERY: Duration = Duration::from_secs(60);
+
+/// Reads the token and the certificates again at each byte of `hangups`, and when their files have changed.
 async fn read_again(
     hangups: Option<UnixStream>,
     secrets: &Secrets,
@@ -248,18 +254,40 @@ async fn read_again(
 ) -> Result<Infallible> {
     let Some(hangups) = hangups else { return std::future::pending().await };
     let mut hangups = tokio::net::UnixStream::from_std(hangups).context("wait for signals")?;
-    while hangups.read_u8().await.is_ok() {
-        manager.reloading(isotherm_sys::clock::monotonic_ns());
-        match secrets.read_again() {
-            Ok(()) => messages::print(PROGRAM, Priority::Notice, "the token and the certificates were read again"),
-            Err(error) => {
-                let what = format!("{error:#}; those from before stay in force");
-                messages::print(PROGRAM, Priority::Warning, &what);
+    let mut seen = secrets.stamps();
+    loop {
+        tokio::select! {
+            asked = hangups.read_u8() => {
+                if asked.is_err() {
+                    return std::future::pending().await;
+                }
+                manager.reloading(isotherm_sys::clock::monotonic_ns());
+                seen = secrets.stamps();
+                renew(secrets);
+                manager.ready(status);
             }
+            () = tokio::time::sleep(RENEWED_EVERY) => renew_if_changed(secrets, &mut seen),
         }
-        manager.ready(status);
     }
-    std::future::pending().await
+}
+
+/// Once for each change, whether or not it can be read: a file that is wrong is reported once.
+fn renew_if_changed(secrets: &Secrets, seen: &mut Stamps) {
+    let now = secrets.stamps();
+    if now != *seen {
+        *seen = now;
+        renew(secrets);
+    }
+}
+
+fn renew(secrets: &Secrets) {
+    match secrets.read_again() {
+        Ok(()) => messages::print(PROGRAM, Priority::Notice, "the token and the certificates were read again"),
+        Err(error) => {
+            let what = format!("{error:#}; those from before stay in force");
+            messages::print(PROGRAM, Priority::Warning, &what);
+        }
+    }
 }
 
 /// Waits until the server has to end.
@@ -274,6 +302,35 @@ async fn wait_for(ended: oneshot::Receiver<Result<bool>>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser as _;
+
+    #[test]
+    fn a_token_that_was_replaced_is_read_without_a_signal() {
+        let dir = tempfile::tempdir().unwrap();
+        let [file, new] = ["token", "new"].map(|name| dir.path().join(name));
+        let write = |path: &Path, token: &str| {
+            std::fs::write(path, token).unwrap();
+            std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        };
+        let [first, second] = ["0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"];
+        write(&file, first);
+        let text = |path: &Path| path.to_str().unwrap().to_owned();
+        let args = Args::parse_from(["isotherm-serve", "--connect", "/none", "--token-file", &text(&file)]);
+        let secrets = Secrets::open(&args).unwrap();
+        let token = || secrets.token.get().unwrap().reveal().to_owned();
+        let mut seen = secrets.stamps();
+        renew_if_changed(&secrets, &mut seen);
+        assert_eq!(token(), first);
+        write(&new, second);
+        std::fs::rename(&new, &file).unwrap();
+        renew_if_changed(&secrets, &mut seen);
+        assert_eq!(token(), second);
+        // One that is wrong changes nothing.
+        write(&new, "short");
+        std::fs::rename(&new, &file).unwrap();
+        renew_if_changed(&secrets, &mut seen);
+        assert_eq!((token().as_str(), seen == secrets.stamps()), (second, true));
+    }
 
     #[test]
     fn the_address_is_printed_with_the_token_unless_a_file_has_it() {

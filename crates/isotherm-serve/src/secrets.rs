@@ -1,11 +1,12 @@
-//! The token and the certificates. Both can be read again while the server runs (SIGHUP): a certificate is renewed every few weeks, and a
-//! restart would forget what is kept in memory.
+//! The token and the certificates. Both are read again while the server runs, when their files have changed or at SIGHUP: a certificate is
+//! renewed every few weeks, and a restart would forget what is kept in memory. In a pod nothing sends signals, so it has to notice by itself.
 
 use crate::args::Args;
 use crate::net;
 use crate::token::Token;
 use anyhow::{Context, Result};
 use isotherm_sandbox::Files;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use tokio_rustls::rustls::ServerConfig;
@@ -35,6 +36,13 @@ impl<T: Clone> Current<T> {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = value;
     }
 }
+
+/// What distinguishes files from those that have replaced them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stamps(Vec<Option<Stamp>>);
+
+/// Device, inode, size, and time of the last change.
+type Stamp = (u64, u64, u64, (i64, i64));
 
 /// Who may read, and by which certificate we are known.
 #[derive(Debug)]
@@ -77,6 +85,16 @@ impl Secrets {
             current.set(tls);
         }
         Ok(())
+    }
+
+    /// Which files these are now, and of when.
+    pub fn stamps(&self) -> Stamps {
+        let of_tls = self.tls_files.iter().flat_map(|(cert, key)| [cert, key]);
+        let stamp = |file: &PathBuf| {
+            let found = file.metadata().ok()?;
+            Some((found.dev(), found.ino(), found.size(), (found.mtime(), found.mtime_nsec())))
+        };
+        Stamps(self.token_file.iter().chain(of_tls).map(stamp).collect())
     }
 
     /// The folders in which they lie: a renewed file is another file of the same name, or behind the same link.

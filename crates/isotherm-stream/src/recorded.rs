@@ -114,12 +114,20 @@ mod tests {
         assert_eq!((row.idle.at(Interval::UNMEASURED), row.idle.resident()), (1003, 1003));
     }
 
-    /// As a monitor sends it: by bits all 512 would be hot.
     #[test]
-    fn pages_behind_a_huge_page_count_as_they_did_before_it() {
-        // 300 small pages are hot.
-        let mut target = target(histogram(&[(10, 512 + 300), (60_000, 191)]));
-        let region = heat::Region {
+    fn a_picture_of_a_guest_shows_no_cold_memory() {
+        let mut target = target(histogram(&[(60_000, 512)]));
+        target.regions.push(heat::Region { interval: Interval::from_ns(60_000_000_000), idle_ns: 7, ..region() });
+        let sent = |target: &TargetHeat| RegionRow::of(target).next().unwrap().region;
+        assert_eq!(sent(&target), target.regions[0]);
+        target.facts.runs_guest = true;
+        let unseen = sent(&target);
+        assert_eq!((unseen.resident_pages, unseen.huge_pages, unseen.range), (512, 512, region().range));
+        assert_eq!((unseen.measured_pages, unseen.hot(), unseen.interval), (0, 0, Interval::UNMEASURED));
+    }
+
+    fn region() -> heat::Region {
+        heat::Region {
             range: AddrRange::new(Addr(0), Addr(2 << 20)),
             resident_pages: 512,
             measured_pages: 512,
@@ -131,8 +139,15 @@ mod tests {
             sampled_pages: 0,
             estimated_pages: 0,
             hot_pages: Some(512),
-        };
-        target.regions.push(region);
+        }
+    }
+
+    /// As a monitor sends it: by bits all 512 would be hot.
+    #[test]
+    fn pages_behind_a_huge_page_count_as_they_did_before_it() {
+        // 300 small pages are hot.
+        let mut target = target(histogram(&[(10, 512 + 300), (60_000, 191)]));
+        target.regions.push(region());
         assert_eq!(seen(&target).heat_huge, histogram(&[(10, 512)]));
         let temperature = histogram(&[(10, 20 + 300), (60_000, 492 + 191)]);
         target.behind_huge = Some(heat::PagesBehindHuge { temperature: temperature.clone(), pages: 512, age_ns: 1 });

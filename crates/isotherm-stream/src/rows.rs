@@ -160,7 +160,7 @@ impl ProcessRow {
             heat: as_seen(target, target.by_estimate()),
             idle: as_seen(target, &target.idle),
             counted_elsewhere_pages: target.counted_elsewhere_pages,
-            estimated_pages: target.estimated().pages(),
+            estimated_pages: if target.facts.runs_guest { 0 } else { target.estimated().pages() },
             unclearable_pages: target.unclearable_pages,
             cgroup_memory: target.facts.cgroup_memory,
             swapped_bytes: target.facts.swapped.map(|bytes| bytes.0),
@@ -188,6 +188,24 @@ fn as_seen(target: &TargetHeat, pages: &Histogram) -> Histogram {
     unknown
 }
 
+/// The same for a region.
+fn region_as_seen(target: &TargetHeat, region: Region) -> Region {
+    if !target.facts.runs_guest {
+        return region;
+    }
+    Region {
+        measured_pages: 0,
+        sampled_pages: 0,
+        estimated_pages: 0,
+        hot_pages: Some(0),
+        interval: Interval::UNMEASURED,
+        rate_hz: 0.0,
+        age_ns: 0,
+        idle_ns: 0,
+        ..region
+    }
+}
+
 /// A region of a process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RegionRow {
@@ -203,7 +221,7 @@ impl RegionRow {
     /// The regions of a process.
     pub fn of(target: &TargetHeat) -> impl Iterator<Item = RegionRow> + '_ {
         let TargetId { pid, start_ticks } = target.id;
-        target.regions.iter().map(move |region| RegionRow { pid, start_ticks, region: *region })
+        target.regions.iter().map(move |region| RegionRow { pid, start_ticks, region: region_as_seen(target, *region) })
     }
 
     /// Of which process.

@@ -21,6 +21,8 @@ import { Toolbar } from "./toolbar";
 import { advance, clamp, pan, whole, zoom, type Bounds, type Viewport } from "./viewport";
 
 const REST_MS = 200;
+/** A snapshot that is so much older than what was shown is no late one: requests end before that. The clock was set back. */
+const MAX_LATE_MS = 15_000;
 
 export type PlaceInRoute = Pick<ProcessRoute, "show" | "span" | "range" | "addresses">;
 
@@ -146,8 +148,17 @@ export class HeatPanel {
   /** A snapshot of the process has come. */
   snapshot(atMs: number): void {
     const usual = this.isUsualTime();
-    this.bounds.lastMs = Math.max(this.bounds.lastMs, atMs);
+    if (atMs + MAX_LATE_MS < this.bounds.lastMs) this.setBack(atMs);
+    else this.bounds.lastMs = Math.max(this.bounds.lastMs, atMs);
     this.advance(usual);
+  }
+
+  /** The server keeps nothing that is later than its newest snapshot. */
+  private setBack(atMs: number): void {
+    this.bounds.firstMs = Math.min(this.bounds.firstMs, atMs);
+    this.bounds.lastMs = atMs;
+    this.tiles.clear();
+    this.summary.forget();
   }
 
   /** Whether the stretch of time is the one that is shown at first. */
@@ -190,7 +201,7 @@ export class HeatPanel {
     const newest = { axis, runs, newestMs: bounds.lastMs, windowMs: bounds.windowMs, layout: detail.layout };
     this.summary.set(newest);
     const span = duration(view.toMs - view.fromMs);
-    setText(this.range, `${clock(view.fromMs)} to ${clock(view.toMs)} UTC, ${span}${view.follow ? ", following" : ""}`);
+    setText(this.range, `${clock(view.fromMs)} to ${clock(view.toMs)} UTC, ${span}${view.follow && !detail.ended ? ", following" : ""}`);
   }
 
   private move(view: Viewport): void {

@@ -66,6 +66,11 @@ export class SummaryLine {
     if (this.timer === 0 && wanted.newestMs > this.readMs && wanted.axis.total > 0) void this.read(wanted);
   }
 
+  /** What it shows is of a time that is no longer held. */
+  forget(): void {
+    this.readMs = 0;
+  }
+
   destroy(): void {
     clearTimeout(this.timer);
     this.wanted = null;

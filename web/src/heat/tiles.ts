@@ -125,7 +125,8 @@ export class TileStore {
       const range = { fromMs, toMs: fromMs + columns * columnMs, lo, hi: lo + rows * rowBytes };
       const answer = await readTile(this.id, { layout: asked.layout.name, show, ...range, columns, rows }, request.signal);
       this.paint(tile, first, columns, answer.values);
-      tile.coveredMs = Math.max(asked.newestMs, answer.newestMs);
+      // The answer may have a newer snapshot than was asked for: of what lies after its last column, nothing was read.
+      tile.coveredMs = Math.max(asked.newestMs, Math.min(answer.newestMs, range.toMs));
     } catch (error) {
       if (!isAbort(error)) this.fail(tile, asked.layout, error);
     } finally {

@@ -3,6 +3,7 @@
 import { isAbort, overview, plan } from "../api";
 import { bytes, clock, counted, printable } from "../format";
 import type { Live } from "../live";
+import { Reads } from "../reads";
 import { format, TABS, write, type OverviewRoute, type Tab } from "../router";
 import type { CgroupRow, Overview, Plan, PlanRow, ProcessRow } from "../types";
 import { h, setText } from "../ui/dom";
@@ -35,10 +36,9 @@ export class OverviewView implements View {
   private readonly events = h("div");
   private data: Overview | null = null;
   private planned: Plan | null = null;
-  private request: AbortController | null = null;
-  private timer = 0;
-  private readAt = -Infinity;
-  private readonly onSnapshot = (): void => this.refreshSoon();
+  private readonly stop = new AbortController();
+  private readonly reads = new Reads(MIN_REFRESH_MS, () => this.read());
+  private readonly onSnapshot = (): void => this.reads.soon();
 
   constructor(
     private route: OverviewRoute,
@@ -97,20 +97,20 @@ export class OverviewView implements View {
 
   destroy(): void {
     this.live.snapshots.delete(this.onSnapshot);
-    clearTimeout(this.timer);
-    this.request?.abort();
+    this.reads.end();
+    this.stop.abort();
   }
 
-  async refresh(): Promise<void> {
-    clearTimeout(this.timer);
-    this.timer = 0;
-    this.readAt = performance.now();
-    this.request?.abort();
-    const request = new AbortController();
-    this.request = request;
+  /** Something may have changed. */
+  refresh(): Promise<void> {
+    return this.reads.now();
+  }
+
+  private async read(): Promise<void> {
+    const { signal } = this.stop;
     try {
       const wantsPlan = this.route.tab === "plan";
-      const [data, planned] = await Promise.all([overview(request.signal), wantsPlan ? plan(request.signal) : null]);
+      const [data, planned] = await Promise.all([overview(signal), wantsPlan ? plan(signal) : null]);
       this.data = data;
       this.planned = planned ?? this.planned;
       this.onError("");
@@ -120,11 +120,6 @@ export class OverviewView implements View {
       this.live.suspect(error);
       this.onError(error instanceof Error ? error.message : String(error));
     }
-  }
-
-  private refreshSoon(): void {
-    if (this.timer !== 0) return;
-    this.timer = window.setTimeout(() => void this.refresh(), Math.max(0, this.readAt + MIN_REFRESH_MS - performance.now()));
   }
 
   private go(change: Partial<OverviewRoute>, step: "push" | "replace"): void {

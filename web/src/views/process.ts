@@ -6,6 +6,7 @@ import { History } from "../charts/history";
 import { bytes, printable } from "../format";
 import { HeatPanel } from "../heat/panel";
 import type { Live } from "../live";
+import { Reads } from "../reads";
 import { format, write, type ProcessRoute } from "../router";
 import type { Overview, ProcessDetail, SnapshotEvent } from "../types";
 import { h, setText } from "../ui/dom";
@@ -27,9 +28,9 @@ export class ProcessView implements View {
   private panel: HeatPanel | null = null;
   private route: ProcessRoute;
   private readonly stop = new AbortController();
-  private timer = 0;
-  private readAt = -Infinity;
-  private reading = false;
+  private readonly reads = new Reads(MIN_REFRESH_MS, () => this.read());
+  /** It is in none of the newest snapshots. */
+  private ended = false;
 
   constructor(
     route: ProcessRoute,
@@ -57,20 +58,19 @@ export class ProcessView implements View {
   }
 
   destroy(): void {
+    this.reads.end();
     this.stop.abort();
-    clearTimeout(this.timer);
     this.live.snapshots.delete(this.onSnapshot);
     this.panel?.destroy();
     this.history.destroy();
   }
 
-  async refresh(): Promise<void> {
-    // An answer that is under way is new enough, and a second one would only delay it.
-    if (this.reading) return;
-    clearTimeout(this.timer);
-    this.timer = 0;
-    this.reading = true;
-    this.readAt = performance.now();
+  /** Something may have changed. */
+  refresh(): Promise<void> {
+    return this.reads.now();
+  }
+
+  private async read(): Promise<void> {
     try {
       const { signal } = this.stop;
       const [detail, all] = await Promise.all([processDetail(this.route.id, signal), this.panel ? null : overview(signal)]);
@@ -78,21 +78,14 @@ export class ProcessView implements View {
       this.draw(detail, all);
     } catch (error) {
       if (!isAbort(error)) this.fail(error);
-    } finally {
-      this.reading = false;
     }
   }
 
   private readonly onSnapshot = (event: SnapshotEvent): void => {
-    if (!event.ids.includes(this.route.id)) return;
-    this.panel?.snapshot(event.at_ms);
-    this.refreshSoon();
+    if (event.ids.includes(this.route.id)) this.panel?.snapshot(event.at_ms);
+    else if (this.ended) return;
+    this.reads.soon();
   };
-
-  private refreshSoon(): void {
-    if (this.timer !== 0) return;
-    this.timer = window.setTimeout(() => void this.refresh(), Math.max(0, this.readAt + MIN_REFRESH_MS - performance.now()));
-  }
 
   private fail(error: unknown): void {
     if (!(error instanceof ApiError)) throw error;
@@ -102,9 +95,11 @@ export class ProcessView implements View {
 
   private draw(detail: ProcessDetail, all: Overview | null): void {
     const now = detail.history.at(-1);
+    this.ended = detail.ended;
     setText(this.title, `${printable(detail.comm) || "(no name)"} ${detail.pid}`);
     const figures = now ? `${bytes(now.resident)} resident, ${bytes(now.wss_1m)} accessed within 1 min` : "nothing measured yet";
-    setText(this.facts, `${figures}, ${printable(detail.cgroup) || "no cgroup"}`);
+    const when = detail.ended ? "ended; at the end " : "";
+    setText(this.facts, `${when}${figures}, ${printable(detail.cgroup) || "no cgroup"}`);
     document.title = `${printable(detail.comm)} ${detail.pid} - Isotherm`;
     this.temperature.set(detail.temperature.map((bar) => ({ ms: bar.interval_ms, bytes: bar.bytes })));
     this.idle.set(detail.idle.map((bar) => ({ ms: bar.idle_ms, bytes: bar.bytes })));
@@ -125,7 +120,7 @@ export class ProcessView implements View {
       failed: (error) => {
         this.fail(error);
         // The next answer takes the message away.
-        this.refreshSoon();
+        this.reads.soon();
       },
     });
     this.place.replaceChildren(this.panel.element);

@@ -47,12 +47,14 @@ fn detail(view: &View, id: TargetId, at: Option<u64>) -> Result<Value, Problem> 
     let (first, last) = with_it.first().zip(with_it.last()).ok_or_else(|| no_process(id))?;
     let at = at.unwrap_or(u64::MAX);
     let shown = with_it.iter().find(|(moment, _)| moment.at_ms > at).unwrap_or(last).1;
+    let is_in_newest = view.moments.last().is_none_or(|newest| newest.at_ms == last.0.at_ms);
     Ok(object!({
         "id": id_text(id),
         "pid": id.pid,
         "comm": *shown.comm,
         "cgroup": *shown.cgroup,
         "range_ms": [first.0.start_ms, last.0.at_ms],
+        "ended": last.1.exited || !is_in_newest,
         "layout": layout.name,
         "spans": layout.spans.iter().map(|span| range(*span)).collect::<Vec<Value>>(),
         "mappings": shown.mappings.iter().map(mapping).collect::<Vec<Value>>(),

@@ -77,6 +77,8 @@ impl HeatSum {
             let until = math::scale(before, kept, whole);
             Bytes(until - std::mem::replace(&mut given, until))
         };
+        // The classes do not say which of their pages these are.
+        let scaled = |bytes: Bytes| Bytes(math::scale(bytes.0.min(whole), kept, whole));
         HeatSum {
             hot_bytes: part(self.hot_bytes),
             warm_bytes: part(self.warm_bytes),
@@ -84,7 +86,9 @@ impl HeatSum {
             idle_bytes: part(self.idle_bytes),
             unmeasured_bytes: part(self.unmeasured_bytes),
             resident_bytes: Bytes(kept),
-            hot_by_estimate_bytes: Bytes(math::scale(self.hot_by_estimate_bytes.0, kept, whole)),
+            estimated_bytes: scaled(self.estimated_bytes),
+            hot_by_estimate_bytes: scaled(self.hot_by_estimate_bytes),
+            behind_huge_bytes: scaled(self.behind_huge_bytes),
             ..*self
         }
     }
@@ -518,6 +522,21 @@ mod tests {
         assert_eq!(t.fields()[..5].iter().map(|b| b.0).sum::<u64>(), t.resident_bytes.0);
         assert!(!report.total_is_approximate);
         assert_eq!(report.processes[0].heat.resident_bytes, Bytes(4 * MIB));
+    }
+
+    #[test]
+    fn what_a_total_says_of_its_classes_counts_shared_pages_once_too() {
+        let of_all = |pid| {
+            let mut target = one(pid, "/a", 3, 1);
+            target.regions.iter_mut().for_each(|region| region.estimated_pages = region.resident_pages);
+            target.behind_huge =
+                Some(isotherm_heat::PagesBehindHuge { temperature: target.temperature.clone(), pages: 512, age_ns: 1 });
+            target.counted_elsewhere_pages = 768; // 3 MiB of 4
+            target
+        };
+        let total = ProcessReport::build(&snapshot(1, (1..=4).map(of_all).collect()), Thresholds::default()).total;
+        assert_eq!((total.resident_bytes, total.estimated_bytes), (Bytes(4 * MIB), Bytes(4 * MIB)));
+        assert_eq!(total.behind_huge_bytes, Bytes(2 * MIB));
     }
 
     #[test]
