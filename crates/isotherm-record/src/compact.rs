@@ -16,7 +16,7 @@ use std::path::Path;
 
 const BATCH_ROWS: usize = 1 << 14;
 /// Row groups of a table of one file: each takes 7 KB once it is opened.
-const MAX_GROUPS: usize = 4096;
+pub(crate) const MAX_GROUPS: usize = 4096;
 /// The files of at most so many segments of a table are open at once: a part of the descriptors that targets leave free. Where there are more, as at
 /// the end of a recording, or too few descriptors, each is opened twice.
 const MAX_OPEN: usize = 32;
@@ -27,8 +27,8 @@ pub(crate) struct Effort {
     /// A table of no more rows is encoded anew, as few large row groups take less space than many small ones. Of a larger one the row groups are
     /// copied, about as fast as the disk.
     pub(crate) max_encoded_rows: u64,
-    /// Whether a table with more than [`MAX_GROUPS`] is encoded anew, too. Otherwise it is not joined.
-    pub(crate) merges_groups: bool,
+    /// Row groups of a table that is copied: [`MAX_GROUPS`], but in tests. With more it is not joined.
+    pub(crate) max_groups: usize,
 }
 
 /// Publishes `plan` with all rows of `segments`, in that order. The segments stay.
@@ -76,9 +76,9 @@ fn join_table(
     files: impl Iterator<Item = io::Result<Opened>>,
     effort: Effort,
 ) -> io::Result<TableWriter> {
-    if rows <= effort.max_encoded_rows || groups > MAX_GROUPS && effort.merges_groups {
+    if rows <= effort.max_encoded_rows {
         encode(writer, files)
-    } else if groups <= MAX_GROUPS {
+    } else if groups <= effort.max_groups {
         copy(writer, files)
     } else {
         Err(io::Error::other(format!("{} would have {groups} row groups", table.name())))

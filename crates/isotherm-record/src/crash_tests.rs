@@ -4,6 +4,7 @@
 //! what a loss of power may leave: names since the last `sync_dir` each may be there or not, and data that was not synced is
 //! not there.
 
+use crate::compact::Effort;
 use crate::samples;
 use crate::storage::{self, Storage, StorageFile};
 use crate::tiers::Limits;
@@ -398,4 +399,21 @@ fn a_loss_of_power_anywhere_leaves_what_was_kept() {
     }
     assert_eq!(kept, Some(SNAPSHOTS));
     assert!(cases > 500, "{cases} cases");
+}
+
+/// Days of a large host have more row groups than one file may, and more rows than are encoded anew while somebody waits.
+#[test]
+fn segments_that_are_too_many_and_too_large_stay_and_the_recording_is_finished() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = parent.path().join("recording");
+    let options = Options { flush_interval: Duration::ZERO, ..Options::default() };
+    let mut writer = Writer::create(&path, &samples::run(), options).unwrap();
+    writer.at_the_end = Effort { max_encoded_rows: 0, max_groups: 3 };
+    samples::snapshots(SNAPSHOTS).iter().for_each(|snapshot| writer.push(snapshot).unwrap());
+    let note = writer.finish().unwrap().note.unwrap();
+    assert!(note.contains("still has") && note.contains("row groups"), "{note}");
+    let recording = Recording::open(&path).unwrap();
+    assert_eq!(recording.notes(), [""; 0]);
+    assert_eq!(recording.read_all().unwrap(), samples::snapshots(SNAPSHOTS));
+    assert!(fs::read_dir(&path).unwrap().all(|file| !file.unwrap().file_name().to_str().unwrap().ends_with(".tmp")));
 }

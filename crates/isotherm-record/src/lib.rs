@@ -44,6 +44,7 @@ mod segment;
 mod storage;
 mod thrift;
 mod tiers;
+mod undamaged;
 mod writer;
 
 #[cfg(test)]

@@ -110,9 +110,14 @@ impl Recording {
         }
     }
 
-    /// All snapshots at once. An error if they would take more memory than a recording of this size should.
+    /// The same for a caller that keeps them all: an error if they would take more memory than a recording of this size should.
+    pub fn snapshots_to_keep(&self) -> Snapshots {
+        Snapshots { all: true, ..self.snapshots() }
+    }
+
+    /// All snapshots at once.
     pub fn read_all(&self) -> Result<Vec<Snapshot>> {
-        Snapshots { all: true, ..self.snapshots() }.collect()
+        self.snapshots_to_keep().collect()
     }
 }
 

@@ -8,7 +8,8 @@
 //!
 //! A recording is a directory. Segment `n` is six files, one for each table: `snapshots-000001.parquet` and so on,
 //! numbered from 1 in the order in which they were written. While a recording goes on, some of its segments are joined, which gives a new one;
-//! the former get names as below, and are removed half a minute later. A finished recording has one segment, so six files. Names
+//! the former get names as below, and are removed half a minute later. A finished recording has one segment, so six files, unless it is too large
+//! for that. Names
 //! that start with a dot and end in `.tmp` are being written, or were when the recorder was stopped, or were replaced. Readers ignore
 //! them, unless they know the name without these from a moment ago.
 //!

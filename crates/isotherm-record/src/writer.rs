@@ -5,7 +5,7 @@
 //! first segment is written at once. So a disk that cannot be written shows at the start and not seconds later, and a
 //! recording can be opened from its first moment.
 
-use crate::compact::{self, Effort};
+use crate::compact::{self, Effort, MAX_GROUPS};
 use crate::encode::Pending;
 use crate::publish::Plan;
 use crate::schema::Table;
@@ -23,9 +23,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// At the end a table of four million rows is encoded anew in some seconds. A larger one is copied, if it can be: who has stopped a recording of
-/// days waits for it.
-const AT_THE_END: Effort = Effort { max_encoded_rows: 1 << 22, merges_groups: true };
+/// At the end a table of four million rows is encoded anew in some seconds. A larger one is copied, if it can be, or its segments stay: who has
+/// stopped a recording of days waits for it, and a service manager waits some seconds.
+const AT_THE_END: Effort = Effort { max_encoded_rows: 1 << 22, max_groups: MAX_GROUPS };
 
 /// How to write a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +66,8 @@ pub struct Summary {
 #[derive(Debug)]
 pub struct Writer {
     dir: PathBuf,
+    /// It was not there before.
+    made_dir: bool,
     /// The directory, locked against other recorders, which would take these segments for theirs, join them and remove them.
     _lock: File,
     storage: Box<dyn Storage>,
@@ -80,6 +82,8 @@ pub struct Writer {
     kept: u64,
     /// Segments on disk.
     pub(crate) tiers: Tiers,
+    /// How segments are joined at the end.
+    pub(crate) at_the_end: Effort,
     stopped: bool,
 }
 
@@ -92,9 +96,10 @@ impl Writer {
 
     pub(crate) fn create_in(storage: Box<dyn Storage>, path: &Path, run: &RunInfo, options: Options) -> Result<Writer> {
         let run = run_to_json(run).map_err(|what| Error::RunInfo { path: path.to_owned(), what })?;
-        let lock = prepare(path, storage.as_ref(), options.overwrite)?;
+        let (lock, made_dir) = prepare(path, storage.as_ref(), options.overwrite)?;
         let mut writer = Writer {
             dir: path.to_owned(),
+            made_dir,
             _lock: lock,
             storage,
             run,
@@ -104,6 +109,7 @@ impl Writer {
             next: 0,
             kept: 0,
             tiers: Tiers::new(Limits::DEFAULT),
+            at_the_end: AT_THE_END,
             stopped: false,
         };
         writer.flush()?;
@@ -142,12 +148,12 @@ impl Writer {
         Ok(Summary { snapshots: self.kept, bytes: size(&self.dir), path: self.dir, note })
     }
 
-    /// Abandons the recording: removes what was written, and the directory if nothing else is in it.
+    /// Abandons the recording: removes what was written, and the directory if it was made for it and nothing else is in it.
     pub fn discard(self) -> Result<()> {
         let failed = |error| Error::Create { path: self.dir.clone(), error };
         let (ours, others) = list(&self.dir).map_err(failed)?;
         ours.iter().try_for_each(|file| self.storage.remove(&self.dir.join(file.to_string()))).map_err(failed)?;
-        if others { Ok(()) } else { fs::remove_dir(&self.dir).map_err(failed) }
+        if others || !self.made_dir { Ok(()) } else { fs::remove_dir(&self.dir).map_err(failed) }
     }
 
     /// The directory of the recording.
@@ -192,7 +198,7 @@ impl Writer {
             Err(_) => return,
         }
         let Some(join) = self.tiers.due() else { return };
-        let effort = Effort { max_encoded_rows: self.tiers.max_encoded_rows(), merges_groups: false };
+        let effort = Effort { max_encoded_rows: self.tiers.max_encoded_rows(), max_groups: MAX_GROUPS };
         let plan =
             Plan { is_joined: true, ..plan(&self.dir, &self.run, self.tiers.next_number(), join.snapshots.clone()) };
         match compact::join(&plan, self.storage.as_ref(), &join.numbers, effort) {
@@ -214,9 +220,24 @@ impl Writer {
         let coverage = Coverage { snapshots: 0..self.kept, finished: true };
         let segment = self.tiers.next_number();
         let plan = Plan { dir: &self.dir, run: &self.run, segment, coverage, is_joined: true };
-        compact::join(&plan, self.storage.as_ref(), &segments, AT_THE_END)?;
+        if let Err(error) = compact::join(&plan, self.storage.as_ref(), &segments, self.at_the_end) {
+            // Where there is no space for that either, readers say that it may not have been finished.
+            let _ = self.mark_finished(segment + 1);
+            return Err(error);
+        }
         segments.extend(replaced);
         compact::remove(&self.dir, self.storage.as_ref(), &segments)
+    }
+
+    /// An empty segment after the others that says so. Its number is one that nothing has: a join that has failed may be there all the same.
+    fn mark_finished(&self, segment: u64) -> io::Result<()> {
+        let coverage = Coverage { snapshots: self.kept..self.kept, finished: true };
+        let plan = Plan { coverage, ..plan(&self.dir, &self.run, segment, self.kept..self.kept) };
+        let mut nothing = Pending::new();
+        plan.publish(self.storage.as_ref(), |table, mut writer| {
+            writer.write(&nothing.take(table).map_err(io::Error::other)?)?;
+            Ok(writer)
+        })
     }
 
     fn check_running(&self) -> Result<()> {
@@ -248,12 +269,12 @@ fn plan<'a>(dir: &'a Path, run: &'a str, segment: u64, snapshots: Range<u64>) ->
 }
 
 /// Creates the directory, or checks that the existing one may be used and removes our files from it. Returns it, locked until that is dropped.
-fn prepare(path: &Path, storage: &dyn Storage, overwrite: bool) -> Result<File> {
+fn prepare(path: &Path, storage: &dyn Storage, overwrite: bool) -> Result<(File, bool)> {
     let failed = |error| Error::Create { path: path.to_owned(), error };
     match create_private_dir(path) {
         Ok(()) => {
             let lock = locked(path)?;
-            return sync_parent(path, storage).map(|()| lock).map_err(failed);
+            return sync_parent(path, storage).map(|()| (lock, true)).map_err(failed);
         }
         Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(failed(e)),
         Err(_) => {}
@@ -265,7 +286,7 @@ fn prepare(path: &Path, storage: &dyn Storage, overwrite: bool) -> Result<File> 
     let (mut ours, others) = list(path).map_err(failed)?;
     if ours.is_empty() {
         let what = "the directory holds other files";
-        return if others { Err(Error::Occupied { path: path.to_owned(), what }) } else { Ok(lock) };
+        return if others { Err(Error::Occupied { path: path.to_owned(), what }) } else { Ok((lock, false)) };
     }
     if !overwrite {
         return Err(Error::Exists { path: path.to_owned() });
@@ -277,7 +298,7 @@ fn prepare(path: &Path, storage: &dyn Storage, overwrite: bool) -> Result<File> 
     if !others {
         tighten_dir(path).map_err(failed)?;
     }
-    storage.sync_dir(path).map(|()| lock).map_err(failed)
+    storage.sync_dir(path).map(|()| (lock, false)).map_err(failed)
 }
 
 /// The directory, if no other program records into it. File systems that know no locks are taken as they are.

@@ -1,6 +1,8 @@
 //! Reads recordings: our own, which are directories, and damo's files.
 //!
-//! Used by reports, replay and `convert`. Both kinds are read whole. Irregularities are reported on standard error.
+//! Used by reports, replay, `convert`, and by what acts on recorded heat. Of our own recordings, what is damaged is left out, and those who need
+//! one snapshot have one at a time in memory: a day of a large host has more than fits. Damo's files are read whole. Irregularities are reported
+//! on standard error.
 
 use crate::args::usage::Usage;
 use crate::args::values;
@@ -32,11 +34,26 @@ pub struct Recorded {
 impl Recorded {
     /// Reads a recording of either kind.
     pub fn read(path: &Path) -> Result<Recorded> {
-        let (recorded, notes) = if is_damo(path) { of_damo(path)? } else { of_isotherm(path)? };
-        for note in notes {
-            output::note(note);
-        }
-        Ok(recorded)
+        let mut snapshots = Vec::new();
+        let run = each(path, true, |snapshot| snapshots.push(snapshot))?;
+        Ok(Recorded { run, snapshots })
+    }
+
+    /// The same with the last snapshot that is wanted, or the last one if none is. `seen` is given all of them, in order.
+    pub fn read_last(
+        path: &Path,
+        is_wanted: impl Fn(&Snapshot) -> bool,
+        mut seen: impl FnMut(&Snapshot),
+    ) -> Result<Recorded> {
+        let mut last: Option<(Snapshot, bool)> = None;
+        let run = each(path, false, |snapshot| {
+            seen(&snapshot);
+            let is_wanted = is_wanted(&snapshot);
+            if is_wanted || !last.as_ref().is_some_and(|(_, is_wanted)| *is_wanted) {
+                last = Some((snapshot, is_wanted));
+            }
+        })?;
+        Ok(Recorded { run, snapshots: last.into_iter().map(|(snapshot, _)| snapshot).collect() })
     }
 
     /// Removes all processes except `pid`. Fails if it was not recorded.
@@ -75,21 +92,40 @@ pub fn short_text(file: File, path: &Path, most: Bytes) -> Result<String> {
     Ok(text)
 }
 
-fn of_isotherm(path: &Path) -> Result<(Recorded, Vec<String>)> {
+/// Our own recording at `path`, with the user's limit on memory. Prints what is to be known of its state.
+pub fn open(path: &Path) -> Result<Recording> {
     let recording = Recording::open(path)?.with_max_memory(max_memory()?);
-    let recorded = Recorded { run: recording.run().clone(), snapshots: recording.read_all()? };
-    Ok((recorded, recording.notes().to_vec()))
+    recording.notes().iter().for_each(output::note);
+    Ok(recording)
 }
 
-fn of_damo(path: &Path) -> Result<(Recorded, Vec<String>)> {
-    let damo::DamoRecording { run, snapshots, notes } = damo::read_within(path, max_memory()?)?;
-    Ok((Recorded { run, snapshots }, notes))
+/// Prints what could not be read of a recording.
+pub fn note_skipped(error: &isotherm_record::Error) {
+    output::note(format_args!("left out: {error}"));
+}
+
+/// Gives each snapshot of a recording of either kind to `take`, which keeps all of them, or one.
+fn each(path: &Path, keeps_all: bool, mut take: impl FnMut(Snapshot)) -> Result<RunInfo> {
+    if is_damo(path) {
+        let damo::DamoRecording { run, snapshots, notes } = damo::read_within(path, max_memory()?)?;
+        notes.iter().for_each(output::note);
+        snapshots.into_iter().for_each(take);
+        return Ok(run);
+    }
+    let recording = open(path)?;
+    let snapshots = if keeps_all { recording.snapshots_to_keep() } else { recording.snapshots() };
+    for snapshot in snapshots.undamaged(note_skipped) {
+        take(snapshot?);
+    }
+    Ok(recording.run().clone())
 }
 
 /// Fails if a process is so large that its replay would use up the memory of this machine. In our own recordings no process is that
 /// large: they have regions only where there are pages.
 pub fn check_playable(path: &Path, snapshots: &[Snapshot]) -> Result<()> {
-    let size = |regions: &[isotherm_heat::Region]| regions.iter().map(|r| r.range.len().0 / PAGE_SIZE).sum::<u64>();
+    let size = |regions: &[isotherm_heat::Region]| {
+        regions.iter().map(|region| region.range.len().0 / PAGE_SIZE).fold(0, u64::saturating_add)
+    };
     let largest = snapshots.iter().flat_map(|s| &s.targets).map(|t| size(&t.regions)).max().unwrap_or(0);
     let largest = Bytes(largest.saturating_mul(PAGE_SIZE));
     if largest > MAX_PLAYED {

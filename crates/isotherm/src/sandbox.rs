@@ -76,12 +76,9 @@ impl Uses {
         if args.is_played() {
             return Uses::nothing();
         }
-        let mut uses = Uses::of_source(source.describe().name, args.clear);
+        let uses = Uses::of_source(source.describe().name, args.clear);
         let samples = args.sampling.is_given() || matches!(args.source, SourceArg::Perf | SourceArg::PerfPaddr);
-        if samples || source.describe().name.contains("perf") {
-            uses = uses.perf_events();
-        }
-        uses
+        if samples { uses.perf_events() } else { uses }
     }
 
     /// Watches processes with the source of this name.
@@ -112,7 +109,7 @@ impl Uses {
         if clear == ClearArg::Mglru {
             uses = uses.ageing();
         }
-        uses
+        if name.contains("perf") { uses.perf_events() } else { uses }
     }
 
     /// Reads the frames behind pages of other processes.
@@ -173,7 +170,7 @@ impl Uses {
 
     /// Writes this file, or folder, or replaces it.
     pub fn writing(mut self, path: &Path) -> Uses {
-        self.writes.folders.extend(folder_of(path));
+        self.writes.folders.extend(folders_of(path));
         self.and(FOR_WRITING, Calls::FILES)
     }
 
@@ -239,7 +236,7 @@ pub fn files_only(read: &[&Path], written: &[&Path]) {
         read: read.iter().map(|path| path.to_path_buf()).chain(of_the_machine.map(PathBuf::from)).collect(),
         written: written
             .iter()
-            .filter_map(|path| folder_of(path))
+            .flat_map(|path| folders_of(path))
             .chain(["/dev/tty".into(), "/dev/null".into()])
             .collect(),
     };
@@ -250,11 +247,16 @@ pub fn files_only(read: &[&Path], written: &[&Path]) {
     let _ = IN_FORCE.set(entered);
 }
 
-/// The folder that `path` is in, or will be.
-fn folder_of(path: &Path) -> Option<PathBuf> {
-    let path = std::path::absolute(path).ok()?;
-    let folder = path.parent().unwrap_or(&path);
-    folder.canonicalize().ok()
+/// The folder that `path` is in, or will be. Where it is a folder already, also that, which may be a mount of its own; where it is a link to a
+/// file, the folder of the file.
+fn folders_of(path: &Path) -> Vec<PathBuf> {
+    let Ok(path) = std::path::absolute(path) else { return Vec::new() };
+    let real = path.canonicalize().ok();
+    let inner = real.as_deref().and_then(|real| if real.is_dir() { Some(real) } else { real.parent() });
+    let outer = path.parent().unwrap_or(&path).canonicalize().ok();
+    let mut folders: Vec<PathBuf> = outer.into_iter().chain(inner.map(Path::to_owned)).collect();
+    folders.dedup();
+    folders
 }
 
 /// Where the lock on DAMON, and its record, are.
@@ -283,6 +285,10 @@ mod tests {
         assert_eq!(cold.contains(CapabilitySet::BPF), !since_5_19);
         assert!(kept(Uses::of_source("page-table", ClearArg::Auto)).contains(CapabilitySet::DAC_OVERRIDE));
         assert_eq!(kept(Uses::of_source("referenced", ClearArg::Auto)), FOR_READING | CapabilitySet::DAC_OVERRIDE);
+        // Events of a new target are opened in the sandbox.
+        for name in ["perf", "page-table+perf"] {
+            assert!(kept(Uses::of_source(name, ClearArg::Cold)).contains(FOR_PERF), "{name}");
+        }
         assert!(kept(Uses::nothing().collapsing()).contains(FOR_READING | FOR_PERF | CapabilitySet::SYS_NICE));
         assert!(kept(Uses::nothing().opening_again()).contains(EVERYTHING));
         assert_eq!(kept(Uses::nothing().writing(Path::new("r"))), FOR_WRITING);
@@ -301,6 +307,20 @@ mod tests {
         assert!(!Uses::of_source("page-table", ClearArg::Cold).writes.processes);
         let both = Uses::nothing().with(Uses::of_source("damon", ClearArg::Auto));
         assert_eq!(both.writes.kernel, [PathBuf::from("/sys/kernel/mm/damon")]);
-        assert_eq!(folder_of(Path::new("/heat.isotherm")), Some("/".into()));
+        assert_eq!(folders_of(Path::new("/heat.isotherm")), [PathBuf::from("/")]);
+    }
+
+    #[test]
+    fn a_folder_that_is_there_and_what_a_link_leads_to_are_written_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let [disk, elsewhere] = ["disk", "elsewhere"].map(|name| root.join(name));
+        [&disk, &elsewhere].into_iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
+        std::fs::write(elsewhere.join("map.png"), "").unwrap();
+        std::os::unix::fs::symlink("elsewhere/map.png", root.join("map.png")).unwrap();
+        assert_eq!(folders_of(&disk), [root.clone(), disk]);
+        assert_eq!(folders_of(&root.join("map.png")), [root.clone(), elsewhere.clone()]);
+        assert_eq!(folders_of(&elsewhere.join("map.png")), [elsewhere]);
+        assert_eq!(folders_of(&root.join("new")), [root]);
     }
 }

@@ -238,6 +238,17 @@ fn a_file_that_is_there_stays_unless_asked_and_none_is_left_half_written() {
     assert_eq!(fs::read_dir(desk.0.path()).unwrap().count(), 1);
 }
 
+/// Windows are stretched on a busy machine, and what damo reads has no holes.
+#[test]
+fn the_interval_is_that_of_the_snapshots_where_these_took_longer_than_was_asked_for() {
+    let ours = snapshots(|_| vec![target(3, vec![region(16, 4, 1.0)])], 3);
+    for (asked_ns, seconds) in [(SECOND / 8, 2), (2 * SECOND - 1, 2), (5 * SECOND, 5)] {
+        let run = RunInfo { window_ns: asked_ns, ..samples::run() };
+        let (exported, _) = there_and_back(&run, &ours, &ExportOptions::default());
+        assert_eq!(exported.aggregation.as_secs_f64().round(), f64::from(seconds), "{asked_ns}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]

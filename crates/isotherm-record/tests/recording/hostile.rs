@@ -36,6 +36,36 @@ fn a_truncated_segment_is_skipped_and_the_rest_is_read() {
 }
 
 #[test]
+fn what_is_damaged_is_left_out_and_the_rest_is_read() {
+    let (_parent, path) = place();
+    drop(record(&path, 6));
+    let damage = |name: &str| {
+        let file = path.join(name);
+        let mut bytes = fs::read(&file).unwrap();
+        // The header of its first page.
+        bytes[4..24].fill(0xff);
+        fs::write(&file, bytes).unwrap();
+    };
+    // The first segment is empty.
+    damage("regions-000003.parquet");
+    let recording = Recording::open(&path).unwrap();
+    assert!(recording.notes().iter().all(|note| !note.contains("segment 3")), "{:?}", recording.notes());
+    assert!(matches!(recording.read_all(), Err(Error::Damaged { .. })));
+    let mut skipped = Vec::new();
+    let left: Vec<_> =
+        recording.snapshots_to_keep().undamaged(|error| skipped.push(error.to_string())).map(Result::unwrap).collect();
+    assert_eq!((left.len(), skipped.len()), (4, 1), "{skipped:?}");
+    assert!(skipped[0].contains("regions-000003.parquet"), "{skipped:?}");
+    let starts = |of: &[isotherm_heat::Snapshot]| of.iter().map(|one| one.start_unix_ns).collect::<Vec<_>>();
+    let all = samples::snapshots(6);
+    assert_eq!(starts(&left), [starts(&all[..2]), starts(&all[4..])].concat());
+    // Where nothing else is there, it is an error.
+    (2..=4).for_each(|n| damage(&format!("regions-{n:06}.parquet")));
+    let nothing: Vec<_> = Recording::open(&path).unwrap().snapshots().undamaged(|_| {}).collect();
+    assert!(matches!(nothing[..], [Err(Error::Damaged { .. })]), "{nothing:?}");
+}
+
+#[test]
 fn mappings_of_a_lost_segment_are_left_out_until_they_change() {
     let (_parent, path) = place();
     drop(record(&path, 6));

@@ -115,6 +115,17 @@ fn an_empty_directory_is_taken() {
     assert_eq!(Recording::open(&path).unwrap().len(), 1);
 }
 
+#[test]
+fn what_was_abandoned_leaves_a_directory_as_it_was() {
+    let (_parent, path) = place();
+    let create = || Writer::create(&path, &samples::run(), two_each()).unwrap();
+    create().discard().unwrap();
+    assert!(!path.exists(), "it was made for the recording");
+    fs::create_dir(&path).unwrap();
+    create().discard().unwrap();
+    assert_eq!(names(&path), [""; 0]);
+}
+
 /// It would take the segments of the other for its own, join them and remove them.
 #[test]
 fn no_second_recorder_comes_into_a_directory_while_one_is_there() {

@@ -5,7 +5,7 @@
 
 use super::target::title;
 use crate::text::{TextStyle, write_wrapped};
-use isotherm_heat::{Snapshot, TargetHeat};
+use isotherm_heat::{Snapshot, TargetId};
 use serde::Serialize;
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -32,19 +32,44 @@ pub struct Caveats {
     pub cleared_by_others: Vec<Concerned>,
 }
 
+/// The caveats of snapshots that are seen one after the other.
+#[derive(Clone, Debug, Default)]
+pub struct CaveatsOf {
+    guests: Names,
+    cleared_by_others: Names,
+}
+
+/// Each process once, with the name that it had last.
+type Names = BTreeMap<TargetId, String>;
+
+impl CaveatsOf {
+    /// Adds those of a snapshot.
+    pub fn add(&mut self, snapshot: &Snapshot) {
+        for target in &snapshot.targets {
+            let facts = &target.facts;
+            let all = [
+                (facts.runs_guest, &mut self.guests),
+                (facts.cleared_by_others_pages > 0, &mut self.cleared_by_others),
+            ];
+            for (_, names) in all.into_iter().filter(|(is_so, _)| *is_so) {
+                names.insert(target.id, target.comm.clone());
+            }
+        }
+    }
+
+    /// All of them.
+    pub fn caveats(self) -> Caveats {
+        let concerned = |names: Names| names.into_iter().map(|(id, comm)| Concerned { pid: id.pid, comm }).collect();
+        Caveats { guests: concerned(self.guests), cleared_by_others: concerned(self.cleared_by_others) }
+    }
+}
+
 impl Caveats {
     /// The caveats of these snapshots.
     pub fn of<S: Borrow<Snapshot>>(snapshots: &[S]) -> Caveats {
-        let concerned = |is_so: fn(&TargetHeat) -> bool| {
-            let all = snapshots.iter().flat_map(|s| &s.borrow().targets).filter(|t| is_so(t));
-            // Each process once, with the name that it had last.
-            let by_id: BTreeMap<_, _> = all.map(|t| (t.id, t.comm.clone())).collect();
-            by_id.into_iter().map(|(id, comm)| Concerned { pid: id.pid, comm }).collect()
-        };
-        Caveats {
-            guests: concerned(|t| t.facts.runs_guest),
-            cleared_by_others: concerned(|t| t.facts.cleared_by_others_pages > 0),
-        }
+        let mut seen = CaveatsOf::default();
+        snapshots.iter().for_each(|snapshot| seen.add(snapshot.borrow()));
+        seen.caveats()
     }
 
     /// Whether there are no caveats.

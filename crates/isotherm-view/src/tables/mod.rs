@@ -16,7 +16,7 @@ mod target;
 mod wss;
 
 pub use access::{AccessOptions, AccessRegion, AccessReport, AccessTarget, SortBy};
-pub use caveats::{Caveats, Concerned};
+pub use caveats::{Caveats, CaveatsOf, Concerned};
 #[cfg(feature = "top")]
 pub(crate) use classes::{CGROUP_MEMORY, LastColumns, class_table, total_of};
 pub use classes::{CgroupReport, CgroupRow, HeatSum, ProcessReport, ProcessRow};

@@ -11,7 +11,6 @@ use crate::privileges::Needs;
 use crate::sandbox;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use isotherm_record::Recording;
 use isotherm_rollup::advise::{Advice, Advisor, Confidence};
 use isotherm_rollup::{Host, Object, Options, Rollup, Rules, Table};
 use isotherm_stream::Snapshot;
@@ -59,8 +58,7 @@ fn of_recording(args: &AdviseArgs) -> Result<Advisor> {
     if args.host.is_some() {
         return Err(Usage("--host is for rollups: a recording is of one host".into()).into());
     }
-    let recording = Recording::open(&args.input)?.with_max_memory(input::max_memory()?);
-    recording.notes().iter().for_each(output::note);
+    let recording = input::open(&args.input)?;
     let host = Host::new("", "recorded", "");
     let mut rollup = Rollup::new(host, Rules::default(), Options { grace_ns: 0, ..Options::default() });
     let mut advisor = Advisor::new(None);
@@ -69,7 +67,7 @@ fn of_recording(args: &AdviseArgs) -> Result<Advisor> {
         objects.into_iter().try_for_each(|object| Ok(advisor.add_object(object.bytes)?))
     };
     let bar = output::counting(recording.len() as u64, "reading");
-    for snapshot in recording.snapshots() {
+    for snapshot in recording.snapshots().undamaged(input::note_skipped) {
         let snapshot = Snapshot::of(recording.run(), &snapshot?);
         rollup.push(&snapshot);
         add(&mut advisor, rollup.take_closed(snapshot.host.end_unix_ns)?)?;

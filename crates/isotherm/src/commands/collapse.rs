@@ -13,6 +13,7 @@ use crate::commands::plan::Plan;
 use crate::daemon::need_collapse;
 use crate::gain::{self, Probe};
 use crate::generations::Generations;
+use crate::input::Recorded;
 use crate::journal::journaled;
 use crate::left_alone;
 use crate::output;
@@ -25,7 +26,6 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use isotherm_heat::{Granularity, Ns, TargetHeat};
-use isotherm_record::Recording;
 use isotherm_schemes::collapse::{Collapse, CollapseMachine, Rules, benefit};
 use isotherm_schemes::gain::Gain;
 use isotherm_schemes::machine::{DryRun, Live};
@@ -188,7 +188,7 @@ fn measured_for(args: &CollapseArgs, probe: &Probe) -> Duration {
 
 /// The last snapshot of a recording.
 fn recorded(path: &Path, pids: &[u32]) -> Result<Vec<TargetWindow<'static>>> {
-    let mut snapshots = Recording::open(path)?.read_all()?;
+    let Recorded { mut snapshots, .. } = Recorded::read_last(path, |_| true, |_| {})?;
     let last = snapshots.pop().with_context(|| format!("{}: nothing is recorded in it", path.display()))?;
     let wanted = |t: &TargetHeat| !t.exited && (pids.is_empty() || pids.contains(&t.id.pid));
     let known = last.targets.into_iter().filter(wanted).map(|t| TargetWindow {

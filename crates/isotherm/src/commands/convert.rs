@@ -105,7 +105,9 @@ fn import(args: &ConvertArgs, recorded: &Recorded) -> Result<()> {
     let options = Options { overwrite: args.overwrite, ..Options::default() };
     let mut writer = Writer::create(&args.output, &recorded.run, options)?;
     if let Err(error) = recorded.snapshots.iter().try_for_each(|s| writer.push(s)) {
-        writer.discard()?;
+        if let Err(left) = writer.discard() {
+            output::warn(left);
+        }
         return Err(error.into());
     }
     if let Some(note) = writer.finish()?.note {

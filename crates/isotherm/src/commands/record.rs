@@ -53,11 +53,13 @@ fn run(args: &RecordArgs) -> Result<()> {
     let create = || Writer::create(&args.output, &run, options);
     // A recording that is there is replaced by the first snapshot, and not by a mistyped pid.
     let replaces = args.overwrite && is_recording(&args.output);
+    // Before it is made: what is made here stays a part of the folder around it, and can be removed again.
+    let uses = Uses::nothing().writing(&args.output);
     let mut writer = if replaces { None } else { Some(create()?) };
-    let mut watching = match prepared.start(Uses::nothing().writing(&args.output)) {
+    let mut watching = match prepared.start(uses) {
         Ok(watching) => watching,
         Err(error) => {
-            writer.map_or(Ok(()), Writer::discard)?;
+            discard(writer);
             return Err(error);
         }
     };
@@ -81,10 +83,9 @@ fn run(args: &RecordArgs) -> Result<()> {
         Ok(ControlFlow::Continue(()))
     });
     bar.finish_and_clear();
-    if let (0, Err(error)) = (count, watched.as_ref().map_err(ToString::to_string)) {
-        // Nothing was recorded. An empty recording would only block the next attempt.
-        writer.map_or(Ok(()), Writer::discard)?;
-        anyhow::bail!(error);
+    if count == 0 && watched.is_err() {
+        discard(writer);
+        return watched;
     }
     watching.report_refused();
     // The recording is completed even if watching failed.
@@ -94,6 +95,13 @@ fn run(args: &RecordArgs) -> Result<()> {
         report(summary, cost);
     }
     Ok(())
+}
+
+/// Nothing was recorded, and an empty recording would only block the next attempt. What stays of it must not hide why.
+fn discard(writer: Option<Writer>) {
+    if let Some(Err(error)) = writer.map(Writer::discard) {
+        output::warn(error);
+    }
 }
 
 /// Prints what was recorded, and what it has cost, if that is not reported elsewhere.

@@ -15,7 +15,7 @@ use crate::picture::{self, Picture};
 use crate::privileges::Needs;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand, ValueEnum};
-use input::Input;
+use input::{Input, Takes};
 use isotherm_heat::{RunInfo, Snapshot, TargetId, Thresholds};
 use isotherm_units::Bytes;
 use isotherm_view::TextStyle;
@@ -191,6 +191,18 @@ enum Shown {
     Refaults(RefaultOptions),
 }
 
+impl Shown {
+    fn takes(&self) -> Takes {
+        match self {
+            Shown::Heatmap(_) | Shown::Wss(_) | Shown::Refaults(_) => Takes::All,
+            Shown::Access(options) if options.hottest.is_some() => Takes::LastWithAllRegions,
+            Shown::Access(_) | Shown::Histogram(_) | Shown::Processes(_) | Shown::Cgroups(_) | Shown::Cold(_) => {
+                Takes::Last
+            }
+        }
+    }
+}
+
 /// A heat map, in the terminal or as a picture.
 struct HeatmapPlan {
     picture: Option<Picture>,
@@ -274,8 +286,7 @@ impl Plan for ReportPlan {
             Shown::Heatmap(plan) => plan.picture.as_ref().map(Picture::path),
             _ => None,
         };
-        let takes_all = matches!(&self.shown, Shown::Access(options) if options.hottest.is_some());
-        let input = Input::get(&self.input, file, takes_all)?;
+        let input = Input::get(&self.input, file, self.shown.takes())?;
         let report = match &self.shown {
             Shown::Access(options) => Report::Access(AccessReport::build(input.last(), options)),
             Shown::Heatmap(plan) => return heat_map(plan, &input, self.input.json),
@@ -291,7 +302,7 @@ impl Plan for ReportPlan {
 }
 
 fn print(input: &Input, report: &Report, json: bool) -> Result<()> {
-    let caveats = Caveats::of(&input.snapshots);
+    let caveats = &input.caveats;
     if json {
         return output::json(&Document { run: &input.run, report, caveats });
     }
@@ -309,7 +320,7 @@ struct Document<'a> {
     run: &'a RunInfo,
     report: &'a Report,
     /// What the figures do not show.
-    caveats: Caveats,
+    caveats: &'a Caveats,
 }
 
 #[derive(Serialize)]
@@ -346,7 +357,7 @@ fn heat_map(plan: &HeatmapPlan, input: &Input, json: bool) -> Result<()> {
             None => output::json(&input.snapshots),
         };
     }
-    let caveats = Caveats::of(&input.snapshots);
+    let caveats = &input.caveats;
     if let Some(picture) = &plan.picture {
         picture.write(&input.snapshots, target, plan.scale)?;
         caveats.lines().iter().chain(input.source_line().as_ref()).for_each(output::note);

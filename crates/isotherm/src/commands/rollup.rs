@@ -13,7 +13,6 @@ use crate::privileges::Needs;
 use crate::sandbox;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use isotherm_record::Recording;
 use isotherm_rollup::{Host, Object, Options, Rollup, Rules};
 use isotherm_stream::Snapshot;
 use isotherm_units::Bytes;
@@ -100,17 +99,14 @@ fn run(args: &RollupArgs) -> Result<()> {
     let settings: Vec<&Path> = args.settings.iter().map(PathBuf::as_path).collect();
     sandbox::files_only(&[&[args.recording.as_path()], settings.as_slice()].concat(), &[&args.to]);
     let rules = args.settings.as_deref().map(rules).transpose()?.unwrap_or_default();
-    let recording = Recording::open(&args.recording)?.with_max_memory(input::max_memory()?);
-    for note in recording.notes() {
-        output::note(note);
-    }
+    let recording = input::open(&args.recording)?;
     if recording.is_empty() {
         bail!("roll up {}: it has no snapshots; was it stopped before its first window?", args.recording.display());
     }
     let mut report = Report { host: host.key.clone(), hostname: host.hostname.clone(), ..Report::default() };
     let mut rollup = Rollup::new(host, rules, Options { grace_ns: 0, ..Options::default() });
     let bar = output::counting(recording.len() as u64, "rolling up");
-    for snapshot in recording.snapshots() {
+    for snapshot in recording.snapshots().undamaged(input::note_skipped) {
         let snapshot = Snapshot::of(recording.run(), &snapshot?);
         rollup.push(&snapshot);
         put(&args.to, rollup.take_closed(snapshot.host.end_unix_ns)?, &mut report)?;

@@ -143,6 +143,34 @@ fn a_full_disk_ends_the_recording_and_keeps_what_was_recorded() {
     stage.isotherm("report wss kept").ended(0).prints("working set");
 }
 
+#[test]
+fn a_disk_of_its_own_and_a_link_are_places_for_a_recording() {
+    need!(is_root() && installed("unshare"), "root and unshare, to mount a disk");
+    let stage = Stage::new();
+    let child = workload(16);
+    let record = format!("$isotherm record -w 500ms -d 2s -p {}", child.pid());
+    let ran = stage.shell(&format!(
+        "mkdir disk elsewhere elsewhere/rec && ln -s elsewhere/rec link && unshare -m bash -c 'mount -t tmpfs tmpfs disk || exit 77
+         {record} -o disk && {record} -o link; code=$?; cp -r disk kept; exit $code'"
+    ));
+    need!(ran.code != Some(77), "to be allowed to mount a disk");
+    ran.ended(0);
+    for at in ["kept", "elsewhere/rec"] {
+        stage.isotherm(&format!("report processes {at}")).ended(0).prints("RESIDENT");
+    }
+}
+
+#[test]
+fn a_failed_start_says_why_and_leaves_the_folder_of_its_user() {
+    let stage = Stage::new();
+    fs::create_dir(stage.path("mine")).unwrap();
+    let gone = nobody();
+    stage.isotherm(&format!("record -o mine -p {gone}")).ended(1).says(&format!("process {gone}"));
+    assert_eq!(fs::read_dir(stage.path("mine")).unwrap().count(), 0);
+    stage.isotherm(&format!("record -o ours -p {gone}")).ended(1);
+    assert!(!stage.path("ours").exists());
+}
+
 // --- Ends
 
 #[test]

@@ -6,6 +6,7 @@ use crate::output;
 use crate::sandbox::Uses;
 use crate::watch::{Stop, Watching};
 use anyhow::{Result, bail};
+use isotherm_heat::Snapshot;
 use isotherm_placement::heat::{PageRates, Process, last_alive};
 use isotherm_placement::read::fill_in_names;
 use isotherm_sys::proc::Proc;
@@ -49,7 +50,8 @@ pub fn watched(args: &PlacementArgs, ns: u64, stop: &Stop) -> Result<(Vec<Proces
 /// Reads the last snapshot of a recording in which a process was alive, and returns its processes and a description of it. The processes
 /// must still be running.
 pub fn recorded(path: &Path, pids: &[u32]) -> Result<(Vec<Process>, String)> {
-    let recorded = Recorded::read(path)?;
+    let has_one = |snapshot: &Snapshot| snapshot.alive().any(|t| pids.is_empty() || pids.contains(&t.id.pid));
+    let recorded = Recorded::read_last(path, has_one, |_| {})?;
     let Some((mut processes, end_unix_ns)) = last_alive(&recorded.snapshots, pids) else {
         bail!("{}: none of the processes named is in it", path.display());
     };

@@ -8,27 +8,41 @@ use crate::sandbox::{self, Uses};
 use crate::watch::{Stop, Watching};
 use anyhow::Result;
 use isotherm_heat::{RunInfo, Snapshot};
+use isotherm_view::tables::{Caveats, CaveatsOf};
 use isotherm_view::{TextStyle, human, write_wrapped};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 
+/// What a report is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    /// All snapshots.
+    All,
+    /// The last one in which a target was alive.
+    Last,
+    /// That one; live, with all regions of processes that are checked page by page.
+    LastWithAllRegions,
+}
+
 /// Snapshots, and the run that made them.
 pub struct Input {
+    /// Those that the report takes. There is one at least.
     pub snapshots: Vec<Snapshot>,
     pub run: RunInfo,
+    /// Of all snapshots.
+    pub caveats: Caveats,
     is_recorded: bool,
 }
 
 impl Input {
     /// Reads the recording, or watches. The report is printed, or written to `file`. If it is printed, watching ends when nobody reads
-    /// standard output any more. With `takes_all`, the last snapshot of what is watched has all regions of processes that are checked page by
-    /// page.
-    pub fn get(args: &InputArgs, file: Option<&Path>, takes_all: bool) -> Result<Input> {
+    /// standard output any more.
+    pub fn get(args: &InputArgs, file: Option<&Path>, takes: Takes) -> Result<Input> {
         let input = if args.is_recorded() {
-            Input::recorded(args.recording.as_deref(), file)
+            Input::recorded(args.recording.as_deref(), file, takes)
         } else {
-            Input::live(args, file, takes_all)
+            Input::live(args, file, takes)
         }?;
         if input.snapshots.iter().all(|s| s.targets.is_empty()) {
             anyhow::bail!("nothing was watched: no process with memory of its own was found");
@@ -36,7 +50,7 @@ impl Input {
         Ok(input)
     }
 
-    fn recorded(path: Option<&Path>, file: Option<&Path>) -> Result<Input> {
+    fn recorded(path: Option<&Path>, file: Option<&Path>, takes: Takes) -> Result<Input> {
         let default = Path::new(DEFAULT_RECORDING);
         if path.is_none() && !default.exists() {
             let usage = format!(
@@ -47,11 +61,18 @@ impl Input {
         }
         let path = path.unwrap_or(default);
         sandbox::files_only(&[path], file.as_slice());
-        let Recorded { run, snapshots } = Recorded::read(path)?;
-        Ok(Input { snapshots, run, is_recorded: true })
+        let mut seen = CaveatsOf::default();
+        let Recorded { run, snapshots } = if takes == Takes::All {
+            let recorded = Recorded::read(path)?;
+            recorded.snapshots.iter().for_each(|snapshot| seen.add(snapshot));
+            recorded
+        } else {
+            Recorded::read_last(path, is_alive, |snapshot| seen.add(snapshot))?
+        };
+        Ok(Input { snapshots, run, caveats: seen.caveats(), is_recorded: true })
     }
 
-    fn live(args: &InputArgs, file: Option<&Path>, takes_all: bool) -> Result<Input> {
+    fn live(args: &InputArgs, file: Option<&Path>, takes: Takes) -> Result<Input> {
         file.map_or(Ok(()), output::can_write)?;
         let stop = Stop::on_signals()?;
         let stop = if file.is_none() { stop.or_on_closed_output()? } else { stop };
@@ -69,7 +90,7 @@ impl Input {
             Ok(ControlFlow::Continue(()))
         })?;
         watching.report_refused();
-        if takes_all {
+        if takes == Takes::LastWithAllRegions {
             let targets = snapshots.last_mut().into_iter().flat_map(|snapshot| &mut snapshot.targets);
             for target in targets {
                 // In the place of those that a snapshot has room for.
@@ -78,7 +99,8 @@ impl Input {
                 }
             }
         }
-        Ok(Input { snapshots, run: watching.run, is_recorded: false })
+        let caveats = Caveats::of(&snapshots);
+        Ok(Input { snapshots, run: watching.run, caveats, is_recorded: false })
     }
 
     /// What a recording was made with, and what that cannot show. Live, it is said at the start.
@@ -94,7 +116,11 @@ impl Input {
 
     /// The last snapshot in which a target was alive.
     pub fn last(&self) -> &Snapshot {
-        let alive = |s: &&Snapshot| s.alive().next().is_some();
-        self.snapshots.iter().rev().find(alive).or(self.snapshots.last()).expect("checked when made")
+        let last_alive = self.snapshots.iter().rev().find(|snapshot| is_alive(snapshot));
+        last_alive.or(self.snapshots.last()).expect("checked when made")
     }
+}
+
+fn is_alive(snapshot: &Snapshot) -> bool {
+    snapshot.alive().next().is_some()
 }
