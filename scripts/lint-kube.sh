@@ -42,6 +42,7 @@ monitor.seccompProfile.type=Localhost
 serve.tokenSecret=
 serve.tlsSecret=
 serve.port=80
+serve.address=10.0.0.1
 serv.enabled=false
 ship.enabled=true
 ship.enabled=true,ship.to=file:///srv/heat
@@ -49,6 +50,7 @@ ship.spoolSize=1
 kube.enabled=true
 image.digest=sha256:1
 settings=work = "id"
+settings=action = "reclaim"
 REFUSED
 
 # The rules themselves have to catch what they are for.

@@ -3,7 +3,7 @@
 //! | what | what follows |
 //! |---|---|
 //! | a watch ends after its period | the next goes on where it ended |
-//! | the connection is lost | the same, after a pause if it did not last |
+//! | the connection is lost | the same, after a pause: the first one if it had lasted |
 //! | 410, as an answer or as an event | a new list |
 //! | something that cannot be read, or an event with another error | a new list, after a pause: what came between is not known |
 //! | 401 | the token is read again, as for each request |
@@ -65,7 +65,7 @@ pub async fn follow(api: &Api, timing: Timing, updates: &Sender<Update>) {
             Err(error) => {
                 let _ = updates.send(Update::Note(error.error.to_string())).await;
                 version = error.goes_on;
-                pause.wait().await;
+                pause.wait(lasted).await;
                 continue;
             }
         }
@@ -133,10 +133,31 @@ struct Pause {
 }
 
 impl Pause {
-    async fn wait(&mut self) {
+    async fn wait(&mut self, lasted: bool) {
         let random = getrandom::u32().unwrap_or_default();
-        let half = self.next / 2;
+        let half = self.after(lasted) / 2;
         tokio::time::sleep(half + half.mul_f64(f64::from(random) / f64::from(u32::MAX))).await;
-        self.next = (self.next * 2).min(LONGEST_PAUSE);
+    }
+
+    /// The pause after a failure of what had lasted, or not. The one after it is twice as long.
+    fn after(&mut self, lasted: bool) -> Duration {
+        let now = if lasted { self.first } else { self.next };
+        self.next = (now * 2).min(LONGEST_PAUSE);
+        now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_and_begin_anew_after_what_has_lasted() {
+        let seconds = Duration::from_secs;
+        let mut pause = Pause { next: seconds(1), first: seconds(1) };
+        assert_eq!([false; 8].map(|lasted| pause.after(lasted).as_secs()), [1, 2, 4, 8, 16, 32, 60, 60]);
+        // A load balancer that ends each quiet connection after a while.
+        assert_eq!([true; 3].map(|lasted| pause.after(lasted).as_secs()), [1, 1, 1]);
+        assert_eq!(pause.after(false).as_secs(), 2);
     }
 }

@@ -30,8 +30,6 @@ const TOGETHER: Duration = Duration::from_millis(200);
 const QUEUE: usize = 64;
 /// Lines of refusals at a time.
 const MAX_NOTES: usize = 20;
-/// What finding a server by name takes. Within a cluster it is an address.
-const NAME_FILES: [&str; 4] = ["/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/host.conf"];
 
 /// Runs until a signal asks for the end.
 pub fn run(args: &Args) -> Result<()> {
@@ -85,7 +83,8 @@ fn confine(args: &Args, folder: &Path) {
     // Kubelet replaces the files of an account by links, so it is the folder that has to be reached.
     let account = [&args.token_file, &args.ca_file].into_iter().flat_map(|file| Files::folders_of(file));
     let mut read: Vec<PathBuf> = std::iter::once(args.cgroups.clone()).chain(account).collect();
-    read.extend(NAME_FILES.map(PathBuf::from));
+    // Within a cluster the server is an address.
+    read.extend(Files::of_names());
     let in_force = isotherm_sandbox::client_only(&Files { read, written: vec![folder.to_owned()] }, Reach::Network);
     for what in in_force.shortfalls("it") {
         note(what);

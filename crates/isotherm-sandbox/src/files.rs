@@ -34,6 +34,18 @@ impl Files {
         folders.dedup();
         folders
     }
+
+    /// What finding a server by name takes: `/etc`, and where its files really are. What configures the network replaces them, and a rule for a
+    /// file would be for the old one.
+    pub fn of_names() -> Vec<PathBuf> {
+        let files = ["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf"];
+        let mut folders: Vec<PathBuf> = files.iter().flat_map(|file| Files::folders_of(Path::new(file))).collect();
+        // Where a link of these names may lead later.
+        folders.extend(["/run/systemd/resolve", "/run/NetworkManager", "/run/resolvconf"].map(PathBuf::from));
+        folders.sort();
+        folders.dedup();
+        folders
+    }
 }
 
 /// Restricts this thread, and those that it starts later. Of TCP, connecting is left if `connects`.
@@ -81,5 +93,36 @@ mod tests {
         assert_eq!(Files::folders_of(&live.join("cert.pem")), [live.clone(), archive.clone()]);
         assert_eq!(Files::folders_of(&archive.join("cert1.pem")), [archive]);
         assert_eq!(Files::folders_of(&live.join("none")), [live], "it may be made later");
+    }
+
+    #[test]
+    fn a_file_that_is_replaced_is_reached_by_its_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, allowed) = (fs::canonicalize(dir.path()).unwrap(), Files::of_names());
+        assert!(allowed.contains(&PathBuf::from("/etc")), "{allowed:?}");
+        let name = root.join("resolv.conf");
+        let after_a_rename = |rule: Vec<PathBuf>| {
+            fs::write(&name, "old").unwrap();
+            let (restricted, is_restricted) = std::sync::mpsc::channel();
+            let (renamed, is_renamed) = std::sync::mpsc::channel();
+            let path = name.clone();
+            let reader = std::thread::spawn(move || {
+                let part = restrict(&Files { read: rule, written: Vec::new() }, false);
+                restricted.send(()).unwrap();
+                is_renamed.recv().unwrap();
+                (part, fs::read_to_string(path))
+            });
+            is_restricted.recv().unwrap();
+            fs::write(root.join("new"), "new").unwrap();
+            fs::rename(root.join("new"), &name).unwrap();
+            renamed.send(()).unwrap();
+            reader.join().unwrap()
+        };
+        let (part, by_file) = after_a_rename(vec![name.clone()]);
+        if let Part::Unsupported(why) = part {
+            return println!("skipped: needs Landlock: {why}");
+        }
+        assert!(by_file.is_err(), "a rule for a file is for the old one");
+        assert_eq!(after_a_rename(Files::folders_of(&name)).1.unwrap(), "new");
     }
 }

@@ -30,21 +30,8 @@ const STORE_THREADS: usize = 4;
 const ONCE_TRIES: u32 = 5;
 /// How often the status is written at most.
 const STATUS_NS: u64 = 1_000_000_000;
-/// What finding a server by name and trusting it takes.
-const NETWORK_FILES: [&str; 12] = [
-    "/etc/resolv.conf",
-    "/etc/hosts",
-    "/etc/host.conf",
-    "/etc/nsswitch.conf",
-    "/etc/gai.conf",
-    "/etc/services",
-    "/run/systemd/resolve",
-    "/etc/ssl",
-    "/etc/pki",
-    "/usr/share/ca-certificates",
-    "/usr/lib/ssl",
-    "/usr/local/share/ca-certificates",
-];
+/// What trusting a server takes besides what is in `/etc`.
+const CERTIFICATES: [&str; 3] = ["/usr/share/ca-certificates", "/usr/lib/ssl", "/usr/local/share/ca-certificates"];
 
 /// Puts that are under way.
 type Puts = JoinSet<(ObjectId, store::Result<Put>)>;
@@ -305,7 +292,8 @@ fn confine(spool: &Path, store: &Store, settings: &Settings, inputs: &Inputs) {
             Reach::Machine
         }
         None => {
-            files.read.extend(NETWORK_FILES.map(PathBuf::from));
+            files.read.extend(Files::of_names());
+            files.read.extend(CERTIFICATES.map(PathBuf::from));
             files
                 .read
                 .extend(["SSL_CERT_FILE", "SSL_CERT_DIR"].into_iter().filter_map(std::env::var_os).map(PathBuf::from));

@@ -67,6 +67,9 @@ seccompProfile: {type: RuntimeDefault}
 {{- if and .Values.podMonitor.enabled (not .Values.serve.enabled) }}
 {{- fail "podMonitor.enabled takes serve.enabled=true" }}
 {{- end }}
+{{- if regexMatch "(?m)^\\s*action\\s*=\\s*[\"']reclaim[\"']" .Values.settings }}
+{{- fail "settings have a [[scheme]] with action = \"reclaim\", which writes to cgroups: they are mounted read-only" }}
+{{- end }}
 {{- if and .Values.kube.enabled (not (regexMatch "(?m)^\\s*assigned\\s*=\\s*true" .Values.settings)) }}
 {{- fail "kube.enabled: settings have no [[scheme]] with assigned = true, so pods may ask for nothing" }}
 {{- end }}
