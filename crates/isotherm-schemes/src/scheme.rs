@@ -174,11 +174,13 @@ impl Scheme {
         Scheme { cgroups: assignments.of(name).map(str::to_owned).collect(), ..self.clone() }
     }
 
-    /// Whether it is the same but for the cgroups that are assigned to it.
-    pub fn is_but_for_cgroups(&self, other: &Scheme) -> bool {
-        let of = |scheme: &Scheme| Scheme { cgroups: Vec::new(), ..scheme.clone() };
+    /// Whether both spend from one account: the same action for the same processes with the same quota, whatever its limits and the cgroups that
+    /// are assigned to it.
+    pub fn shares_account(&self, other: &Scheme) -> bool {
         let is_assigned = self.assigned_as.is_some();
-        of(self) == of(other) && (is_assigned || self.cgroups == other.cgroups)
+        std::mem::discriminant(&self.action) == std::mem::discriminant(&other.action)
+            && (self.quota, &self.processes, &self.assigned_as) == (other.quota, &other.processes, &other.assigned_as)
+            && (is_assigned || self.cgroups == other.cgroups)
     }
 
     /// Whether it has no filter.

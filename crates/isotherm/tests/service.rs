@@ -42,6 +42,10 @@ fn a_manager_hears_when_run_is_ready_alive_reloading_and_stopping() {
     let reloaded = heard(&socket, |text| text.starts_with("READY=1"));
     let reloading = reloaded.iter().position(|text| text.starts_with("RELOADING=1\nMONOTONIC_USEC="));
     assert!(reloading.is_some_and(|at| at + 1 < reloaded.len()), "{reloaded:?}");
+    // A mistyped pid, as one that has ended, changes nothing.
+    std::fs::write(&settings, "[targets]\npids = [4194303]\n").unwrap();
+    run.signal("HUP");
+    heard(&socket, |text| text.starts_with("READY=1"));
     // A process that is stopped gives no sign of life.
     run.signal("STOP");
     socket.set_nonblocking(true).unwrap();
@@ -54,7 +58,7 @@ fn a_manager_hears_when_run_is_ready_alive_reloading_and_stopping() {
     heard(&socket, |text| text == "WATCHDOG=1");
     run.signal("TERM");
     heard(&socket, |text| text == "STOPPING=1");
-    run.end().ended(0);
+    run.end().ended(0).says("the settings are unchanged: none of the processes [4194303] is there");
 }
 
 /// A server that finds the address of a manager takes itself for the service.

@@ -19,7 +19,7 @@ pub mod watermarks;
 
 pub(crate) use kernel::pages_that;
 pub use kernel::{PageOutMachine, PagedOut, PagesToLeave};
-pub use rules::{IdlePmd, IdleWindow, Rules, idle_pages, idle_pages_in, plan};
+pub use rules::{IdlePmd, IdleWindow, Rules, idle_pages, idle_pages_in, idle_pages_within, plan};
 
 use crate::action::{Action, Failure, Guard, Performed, Price};
 use crate::budgets::Budgets;

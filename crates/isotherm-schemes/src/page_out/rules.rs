@@ -54,6 +54,11 @@ pub fn idle_pages(rules: Rules, target: &Target, now: Ns) -> Vec<IdlePmd> {
     idle_in(rules, target, PmdNo(0)..PmdNo(u64::MAX), now)
 }
 
+/// Those of neighbouring huge ranges. Its cost is by what is known of them: they may be far more than there is memory.
+pub fn idle_pages_within(rules: Rules, target: &Target, pmds: Range<PmdNo>, now: Ns) -> Vec<IdlePmd> {
+    idle_in(rules, target, pmds, now)
+}
+
 /// Those of some huge ranges.
 pub fn idle_pages_in(rules: Rules, target: &Target, pmds: &[PmdNo], now: Ns) -> Vec<IdlePmd> {
     pmds.iter().flat_map(|pmd| idle_in(rules, target, *pmd..pmd.next(), now)).collect()

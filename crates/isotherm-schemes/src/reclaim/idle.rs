@@ -14,8 +14,9 @@ use crate::facts::{is_named_memory, pages_within};
 use crate::page_out::{IdlePmd, Rules, idle_pages};
 use isotherm_heat::{Mapping, Ns, Target};
 use isotherm_sys::proc::Mounts;
-use isotherm_units::{Perms, PmdNo};
+use isotherm_units::{Addr, Perms, PmdNo};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// The mappings of a process, in address order, and where it sees files in memory.
 pub type Files<'a> = (&'a [Mapping], &'a Mounts);
@@ -37,7 +38,8 @@ impl IdleFiles {
     /// Of one process: pages of files that are idle for so long. Costs the same as [`idle_pages`].
     pub fn of(target: &Target, (mappings, mounts): Files<'_>, min_idle_ns: Ns, now: Ns) -> IdleFiles {
         let mut files = IdleFiles::among(&idle_pages(Rules { min_idle_ns }, target, now), (mappings, mounts));
-        let present = |mapping: &Mapping| present_in(mapping, target);
+        let known = target.all_pmds();
+        let present = |mapping: &Mapping| present_in(mapping, target, &known);
         for mapping in mappings {
             if is_of_file(mapping, mounts) {
                 files.files.entry(mapping.name.clone()).or_default().present += present(mapping);
@@ -108,10 +110,19 @@ impl IdleFiles {
     }
 }
 
-/// Pages of a mapping that are present.
-pub(super) fn present_in(mapping: &Mapping, target: &Target) -> u64 {
-    let of = |pmd| u64::from((target.present_in(pmd) & pages_within(mapping, pmd)).count());
-    mapping.range.pmds().map(of).sum()
+/// The huge ranges that a mapping touches. It may have far more of them than there is memory, and be longer than its file.
+pub(super) fn span(mapping: &Mapping) -> Range<PmdNo> {
+    let range = mapping.range;
+    let last = if range.is_empty() { range.start } else { Addr(range.end.0 - 1) };
+    range.start.pmd()..last.pmd().next()
+}
+
+/// Pages of a mapping that are present, of those huge ranges of which anything is known, in address order.
+pub(super) fn present_in(mapping: &Mapping, target: &Target, known: &[PmdNo]) -> u64 {
+    let Range { start, end } = span(mapping);
+    let first = known.partition_point(|pmd| *pmd < start);
+    let of = |pmd: &PmdNo| u64::from((target.present_in(*pmd) & pages_within(mapping, *pmd)).count());
+    known[first..].iter().take_while(|pmd| **pmd < end).map(of).sum()
 }
 
 /// Those that are idle. Both are in address order.

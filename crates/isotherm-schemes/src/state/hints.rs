@@ -36,6 +36,12 @@ impl State {
     /// Whether a huge range neither rests from the action nor waits or is worked on. One that is tried again waits at the level that it has. One that
     /// waits for the quota of another action waits no more.
     fn may_be_hinted(&mut self, hint: &Hint) -> bool {
+        // What another program has asked for gives way to no other action.
+        let queued = self.queue.get(hint.process, hint.pmd);
+        let is_of_others = queued.is_some_and(|q| q.origin == Origin::External && q.action != hint.action);
+        if is_of_others && hint.origin != Origin::External {
+            return false;
+        }
         let key = (hint.process, hint.pmd);
         let is_resting = self.resting_of(hint.action).is_some_and(|resting| resting.contains(hint.process, hint.pmd));
         // What waits has nothing set aside. Not for one that would have to wait as well.

@@ -233,9 +233,14 @@ impl State {
         self.dtlb_note = note;
     }
 
-    /// Begins to watch, for the first time or in another way: no target is checked yet.
+    /// Begins to watch, for the first time or in another way: no target is checked yet, and which of them are still targets is known after the
+    /// first window. Until then nothing is done by the heat of before.
     pub fn begin(&mut self) {
-        self.targets.values_mut().for_each(|target| target.began = 0);
+        for (process, target) in &mut self.targets {
+            (target.began, target.worth_collapsing) = (0, Vec::new());
+            self.idle.forget(*process);
+            self.movable.forget(*process);
+        }
     }
 
     /// The lowest benefit that windows have to include. Where heat does not decide, all ranges may be hinted.

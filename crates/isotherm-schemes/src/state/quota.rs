@@ -25,11 +25,12 @@ const SOON: Ns = 100_000_000;
 /// Accounts by the place of the scheme in the table.
 pub(super) type Quotas = BTreeMap<usize, Spending>;
 
-/// The accounts of the schemes that are in the new table, too. Cgroups that are assigned to one do not make it another.
+/// The accounts of the schemes that are in the new table, too. Neither cgroups that are assigned to one nor limits of its action make it another: an
+/// edit of these must not fill up what was spent.
 pub(super) fn carried_over(mut quotas: Quotas, old: &[Scheme], new: &[Scheme]) -> Quotas {
     let mut carried = Quotas::new();
     for (place, scheme) in new.iter().enumerate().filter(|(_, scheme)| scheme.quota.is_some()) {
-        let is_same = |at: &usize| old.get(*at).is_some_and(|old| old.is_but_for_cgroups(scheme));
+        let is_same = |at: &usize| old.get(*at).is_some_and(|old| old.shares_account(scheme));
         let before = quotas.keys().copied().filter(is_same).min_by_key(|at| at.abs_diff(place));
         carried.extend(before.and_then(|at| Some((place, quotas.remove(&at)?))));
     }
@@ -203,12 +204,10 @@ impl State {
         let is_done = matches!(outcome, Outcome::Done { .. });
         if is_done && hint.action == COLLAPSE {
             self.spend(process, pmd, Charge::Collapse, PAGES_PER_PMD as u64);
-        } else if is_done && self.dry_run {
-            // Nothing leaves or moves: what was set aside counts.
-            for charge in [Charge::PageOut, Charge::Promote, Charge::Demote] {
-                let aside = self.release_of(process, pmd, charge);
-                self.spend(process, pmd, charge, aside);
-            }
+        } else if is_done && self.dry_run && hint.action == PAGE_OUT {
+            // Nothing leaves: what was set aside counts. What would have moved was noted as moved.
+            let aside = self.release_of(process, pmd, Charge::PageOut);
+            self.spend(process, pmd, Charge::PageOut, aside);
         }
         self.release(process, pmd);
     }
@@ -330,7 +329,9 @@ mod tests {
         };
         assert_eq!(spent(&["action = \"collapse\"", PAGE_OUT, RECLAIM]), [(2, 100), (3, 200)]);
         assert_eq!(spent(&[RECLAIM, PAGE_OUT]), [(1, 200), (2, 100)]);
-        let other = PAGE_OUT.replace("2MiB", "3MiB");
+        let limits = format!("{PAGE_OUT}\nmin_idle = \"9m\"");
+        assert_eq!(spent(&[&limits, RECLAIM]), [(1, 100), (2, 200)], "what was spent stays so when a limit is edited");
+        let other = limits.replace("2MiB", "3MiB");
         assert_eq!(spent(&[&other, "action = \"collapse\""]), [(1, 0)], "another quota begins anew");
     }
 
@@ -506,6 +507,35 @@ mod tests {
     }
 
     #[test]
+    fn what_another_program_has_asked_for_gives_way_to_no_other_action() {
+        let mut scene = Scene::new(&["action = \"promote\""]);
+        scene.window(1, S);
+        scene.state.forget_hints(process(1));
+        assert_eq!(scene.state.hint(1, PmdNo(7).range(), Level::new(1), S), Ok(1));
+        let hot = Wanted { pmd: PmdNo(7), hot: Mask::ALL, idle: Mask::NONE, hz: 900.0 };
+        scene.state.hint_movable(process(1), &[hot], 10.0, S);
+        let (hint, _) = scene.state.take(S).unwrap();
+        assert_eq!((hint.action, hint.origin), (COLLAPSE, Origin::External));
+    }
+
+    #[test]
+    fn nothing_is_done_by_the_heat_of_before_once_watching_begins_anew() {
+        let mut scene = Scene::new(&["action = \"collapse\"", "action = \"promote\""]);
+        scene.window(1, S);
+        let hot = Wanted { pmd: PmdNo(30), hot: Mask::ALL, idle: Mask::NONE, hz: 900.0 };
+        scene.state.hint_movable(process(1), &[hot], 10.0, S);
+        scene.state.begin();
+        let mut left = Vec::new();
+        while let Some((hint, tries)) = scene.state.take(S) {
+            left.push((hint.action, scene.movable.wanted(process(1), hint.pmd)));
+            scene.settle(hint, tries, Handled::Done(DONE), S);
+        }
+        assert!(left.iter().all(|(action, wanted)| *action == MIGRATE && wanted.is_none()), "{left:?}");
+        scene.window(1, 2 * S);
+        assert!(!scene.serve(2 * S).is_empty());
+    }
+
+    #[test]
     fn of_a_huge_range_of_both_kinds_what_has_room_moves() {
         let table = ["action = \"promote\"\nquota = { size = \"64KiB\" }", "action = \"demote\"\nmin_idle = \"1m\""];
         let mut scene = Scene::new(&table);
@@ -531,7 +561,14 @@ mod tests {
         scene.window(1, S);
         let wanted = Wanted { pmd: PmdNo(30), hot: (0..100).collect(), idle: Mask::NONE, hz: 5.0 };
         scene.state.hint_movable(process(1), &[wanted], 10.0, S);
-        assert_eq!(scene.serve(S).len(), 3);
-        assert_eq!(scene.spent(), [1024, 100]);
+        let mut served = 0;
+        while let Some((hint, tries)) = scene.state.take(S) {
+            if hint.action == MIGRATE {
+                scene.movable.note(process(1), hint.pmd, Moves { promote: wanted.hot, demote: Mask::NONE });
+            }
+            scene.settle(hint, tries, Handled::Done(DONE), S);
+            served += 1;
+        }
+        assert_eq!((served, scene.spent()), (3, vec![1024, 100]));
     }
 }

@@ -8,6 +8,7 @@
 mod acting;
 pub mod args;
 mod assignments;
+mod check;
 pub mod config;
 mod host;
 mod measure;
@@ -21,7 +22,6 @@ mod trust;
 use crate::acted;
 use crate::commands::plan::Plan;
 use crate::commands::status;
-use crate::daemon::need_collapse;
 use crate::daemon::socket::ControlSocket;
 use crate::gain;
 use crate::generations::Generations;
@@ -89,7 +89,7 @@ fn run(args: &RunArgs) -> Result<()> {
     handle_hangups(&stop, &reload)?;
     let mut config = Config::load(args)?;
     let socket_server = ControlSocket::open(&config.socket)?;
-    check_actions(args, &config)?;
+    check::actions(args, &config)?;
     let generations = Generations::open(config.hints)?;
     let runner = Runner::start(&WorkArgs { work: args.work.clone(), config: args.config.clone() })?;
     let (machine, publisher) = (machine(args, &config)?, publisher(&config)?);
@@ -132,26 +132,6 @@ fn run(args: &RunArgs) -> Result<()> {
 fn publisher(config: &Config) -> Result<Option<Publisher>> {
     let stream = config.stream.as_deref().map(|path| Publisher::listen(path, config.stream_group.as_deref()));
     stream.transpose()
-}
-
-/// What the actions need of the kernel and of the machine.
-fn check_actions(args: &RunArgs, config: &Config) -> Result<()> {
-    // Probes that are split are collapsed again.
-    if config.collapses() || config.splits() {
-        need_collapse()?;
-    }
-    page_out::check(args, config)?;
-    migrate::check(args, config)?;
-    split::check(args, config)?;
-    reclaim::check(args, config)?;
-    host::check(config)?;
-    if config.pages_out() && !config.dry_run && !swap::is_there() {
-        if config.only_pages_out() {
-            bail!(swap::MISSING);
-        }
-        output::warn(swap::MISSING);
-    }
-    Ok(())
 }
 
 /// A machine on which all actions can be performed.
@@ -295,6 +275,10 @@ fn watch(feeder: &mut Feeder<'_>, config: &mut Config, watching: &mut Watching, 
 
 /// Starts to watch with other settings.
 fn begin_again(config: &Config, feeder: &mut Feeder<'_>) -> Result<Watching> {
+    let pids = &config.targets.pids;
+    if !pids.is_empty() && pids.iter().all(|pid| feeder.proc.identity(*pid).is_err()) {
+        bail!("none of the processes {pids:?} is there");
+    }
     let generations = Generations::open(config.hints)?;
     let watching = begin(config, uses_of(feeder.args, config), feeder.service)?;
     feeder.generations = generations;
@@ -304,7 +288,7 @@ fn begin_again(config: &Config, feeder: &mut Feeder<'_>) -> Result<Watching> {
 /// Reads the settings again. They are in force then, unless watching has to start over for them: then they are returned, and nothing has
 /// changed. Nor does a file with errors change anything.
 fn reloaded(args: &RunArgs, config: &mut Config, (shared, able): (&Shared, Able)) -> Option<Config> {
-    let mut new = match Config::load(args).and_then(|new| check_actions(args, &new).map(|()| new)) {
+    let mut new = match Config::load(args).and_then(|new| check::actions(args, &new).map(|()| new)) {
         Ok(new) => new,
         Err(error) => {
             output::warn(format_args!("the settings are unchanged: {error:#}"));
@@ -613,6 +597,7 @@ mod tests {
         let args = args(&["-c", path.to_str().unwrap()]);
         let mut config = Config::load(&args).unwrap();
         let shared: Shared = Arc::new(Mutex::new(State::new(Rules::default(), Budgets::default())));
+        assert!(check::makes_huge(&config) && !check::makes_huge(&Config { dry_run: true, ..config.clone() }));
         let able = Able::of(&config);
         // The worker checks each range again, and was started without files: hints for them would all be refused. Its machine acts.
         let dry = "dry_run = true\n[targets]\npids = [7]\n[rules]\nfiles = true\nmin_benefit_hz = 9.0\n";
