@@ -6,7 +6,7 @@ use isotherm_sys::roots::HostRoots;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, BufRead as _, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 /// A kernel release such as `6.12.41+deb13-amd64`.
@@ -133,11 +133,20 @@ fn unpack(path: &Path) -> Option<String> {
     Some(text)
 }
 
+/// So many lines of `/proc/kallsyms` are enough; the whole file has ten megabytes. One is not: before Linux 6.15 the first symbols of x86-64 are
+/// offsets of per-CPU data, the first of which is 0.
+const SYMBOLS: usize = 256;
+
 /// Whether `/proc/kallsyms` shows addresses to us: otherwise it lists zeros.
 pub(super) fn symbols_visible(proc: &Tree<'_>) -> Option<bool> {
-    // The first line is enough; the whole file has ten megabytes.
-    let mut head = [0; 64];
-    let read = File::open(proc.path("kallsyms")).ok()?.read(&mut head).ok()?;
-    let address = head[..read].split(|&b| b == b' ').next().filter(|word| !word.is_empty())?;
-    Some(address.iter().any(|&b| b != b'0'))
+    let mut seen = None;
+    let lines = BufReader::new(File::open(proc.path("kallsyms")).ok()?).split(b'\n').take(SYMBOLS);
+    for line in lines.map_while(io::Result::ok) {
+        let address = line.split(|&b| b == b' ').next().filter(|word| !word.is_empty())?;
+        if address.iter().any(|&b| b != b'0') {
+            return Some(true);
+        }
+        seen = Some(false);
+    }
+    seen
 }

@@ -60,7 +60,11 @@ const SERVER: &[(&str, &str)] = &[
     ("proc/self/smaps", ""),
     ("proc/self/pagemap", ""),
     ("proc/kpageflags", ""),
-    ("proc/kallsyms", "ffffffff81000000 T _text\n"),
+    // As before Linux 6.15: symbols of per-CPU data come first.
+    (
+        "proc/kallsyms",
+        "0000000000000000 A fixed_percpu_data\n0000000000001000 A cpu_debug_store\nffffffff81000000 T _text\n",
+    ),
     ("proc/pressure/memory", ""),
     ("proc/meminfo", "MemTotal:       24576000 kB\nSwapTotal:             0 kB\n"),
     ("proc/cpuinfo", "processor\t: 0\nmodel name\t: Some CPU @ 2.0GHz\n"),

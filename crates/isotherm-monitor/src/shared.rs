@@ -121,18 +121,23 @@ impl Comparison {
         Ok(())
     }
 
-    /// Counts one more piece by what `frames_of` reads. Returns what all of them came to once it was the last.
+    /// Counts one more piece by what `frames_of` reads, which returns whether it can find such pages. Returns what all of them came to once it was
+    /// the last.
     fn piece(
         &mut self,
         mut current: Current,
-        frames_of: impl FnOnce(&[PmdNo], &mut dyn FnMut(Option<u64>)) -> SourceResult<()>,
+        frames_of: impl FnOnce(&[PmdNo], &mut dyn FnMut(Option<u64>)) -> SourceResult<bool>,
     ) -> SourceResult<Option<Counts>> {
         let end = current.pmds.len().min(current.done + PIECE);
         let counts = &mut current.counts;
-        frames_of(&current.pmds[current.done..end], &mut |frame| match frame {
+        let finds_them = frames_of(&current.pmds[current.done..end], &mut |frame| match frame {
             Some(frame) => counts.elsewhere += u64::from(!self.seen.insert(frame)),
             None => counts.unknown += 1,
         })?;
+        if !finds_them {
+            // It stays one that was not compared: all that may be shared counts as that.
+            return Ok(None);
+        }
         current.done = end;
         if end == current.pmds.len() {
             return Ok(Some(current.counts));
@@ -195,13 +200,26 @@ mod tests {
                 pieces.push(pmds.len());
                 let frames = pmds.iter().flat_map(|pmd| (0..512).map(|page| pmd.0 << 9 | page));
                 frames.for_each(|frame| each((frame < 1024 << 9 || frame % 8 > 0).then_some(frame)));
-                Ok(())
+                Ok(true)
             });
             found.extend(counts.unwrap().map(|counts| (pid, counts.elsewhere, counts.unknown)));
         }
         assert_eq!(found, [(1, 0, 0), (2, 768 * 512, 768 * 64), (3, 0, 0)]);
         assert_eq!(pieces, [512, 512, 512, 512, 512, 0]);
         assert!(comparison.is_over());
+    }
+
+    #[test]
+    fn what_cannot_be_found_is_not_taken_for_nothing() {
+        let current = Current {
+            id: TargetId { pid: 1, start_ticks: 1 },
+            pmds: (0..1024).map(PmdNo).collect(),
+            done: 0,
+            counts: Counts::default(),
+        };
+        let mut comparison = Comparison::default();
+        assert_eq!(comparison.piece(current, |_, _| Ok(false)).unwrap(), None);
+        assert!(comparison.is_over(), "it is the turn of the next");
     }
 
     #[test]

@@ -14,9 +14,12 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Its identity and its name. Fails if it has no memory of its own.
+    /// Its identity and its name. Fails if it has ended, or has no memory of its own.
     pub fn find(proc: &Proc, pid: u32) -> Result<(Process, String), Error> {
         let stat = proc.stat(pid)?;
+        if stat.has_ended() {
+            return Err(Error::Gone(pid));
+        }
         if !stat.has_memory() {
             return Err(Error::NoMemory(pid));
         }

@@ -7,20 +7,24 @@
 
 use crate::Error;
 use crate::page_table::mapping_of;
+use crate::process::Process;
 use isotherm_heat::source::{
     AccessSource, Accesses, Attached, Clear, Counted, Description, Layout, MappingSource, Progress, SourceResult,
 };
-use isotherm_heat::{Granularity, MappingBits, TargetId};
+use isotherm_heat::{Granularity, MappingBits};
 use isotherm_sys::clear_refs;
 use isotherm_sys::clock;
 use isotherm_sys::pagemap::kernel_has_soft_dirty;
 use isotherm_sys::proc::{Proc, VmFlags};
+use std::collections::HashMap;
 use std::io;
 
 /// The source.
 #[derive(Debug)]
 pub struct Referenced {
     proc: Proc,
+    /// Those that are watched. Their pids may come to be those of others.
+    processes: HashMap<u32, Process>,
     soft_dirty: bool,
     why: String,
 }
@@ -28,7 +32,12 @@ pub struct Referenced {
 impl Referenced {
     /// The source. `why` explains why no better one is used, and is shown to users.
     pub fn new(why: impl Into<String>) -> Referenced {
-        Referenced { proc: Proc::default(), soft_dirty: kernel_has_soft_dirty().unwrap_or(true), why: why.into() }
+        Referenced {
+            proc: Proc::default(),
+            processes: HashMap::new(),
+            soft_dirty: kernel_has_soft_dirty().unwrap_or(true),
+            why: why.into(),
+        }
     }
 }
 
@@ -48,11 +57,14 @@ impl AccessSource for Referenced {
     }
 
     fn attach(&mut self, pid: u32) -> SourceResult<Attached> {
-        let stat = self.proc.stat(pid).map_err(Error::from)?;
-        Ok(Attached::here(TargetId { pid, start_ticks: stat.start_ticks }, stat.comm))
+        let (process, comm) = Process::find(&self.proc, pid)?;
+        self.processes.insert(pid, process);
+        Ok(Attached::here(process.id, comm))
     }
 
-    fn detach(&mut self, _: u32) {}
+    fn detach(&mut self, pid: u32) {
+        self.processes.remove(&pid);
+    }
 
     fn layout(&mut self, pid: u32) -> SourceResult<Layout> {
         Ok(self.listed(pid)?)
@@ -74,10 +86,14 @@ impl MappingSource for Referenced {
 }
 
 impl Referenced {
+    /// Whether it is still the process that was attached. Between this and the next call another may take its pid, but no sooner than all other pids
+    /// were used.
+    fn check(&self, pid: u32) -> Result<(), Error> {
+        self.processes.get(&pid).ok_or(Error::Gone(pid))?.check(&self.proc)
+    }
+
     fn listed(&self, pid: u32) -> Result<Layout, Error> {
-        if self.proc.stat(pid)?.has_ended() {
-            return Err(Error::Gone(pid));
-        }
+        self.check(pid)?;
         let maps = self.proc.maps(pid)?;
         if maps.is_empty() {
             return Err(Error::NoMemory(pid));
@@ -87,6 +103,7 @@ impl Referenced {
     }
 
     fn counted(&self, pid: u32) -> Result<Counted, Error> {
+        self.check(pid)?;
         let at = clock::monotonic_ns();
         let mut mappings = Vec::new();
         let mut entries = 0;
@@ -114,6 +131,7 @@ impl Referenced {
     }
 
     fn cleared(&self, pid: u32) -> Result<Clear, Error> {
+        self.check(pid)?;
         let began = clock::monotonic_ns();
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::PermissionDenied => Error::Denied {

@@ -44,6 +44,11 @@ impl PageEntry {
         self.0 >> 62 & 1 == 1
     }
 
+    /// A guard page of `MADV_GUARD_INSTALL`, which looks swapped out as well. Since Linux 6.15; 0 before.
+    pub const fn is_guard(self) -> bool {
+        self.0 >> 58 & 1 == 1
+    }
+
     /// File-backed or shared anonymous.
     pub const fn is_file(self) -> bool {
         self.0 >> 61 & 1 == 1
@@ -160,6 +165,7 @@ mod tests {
     fn bits_are_where_the_kernel_documents_them() {
         let e = PageEntry::from_raw(1 << 63 | 1 << 61 | 1 << 56 | 1 << 55 | 0x1234);
         assert!(PageEntry::from_raw(1 << 62).is_swapped() && !e.is_swapped());
+        assert!(PageEntry::from_raw(1 << 62 | 1 << 58).is_guard() && !PageEntry::from_raw(1 << 62).is_guard());
         assert!(PageEntry::from_raw(1 << 57).is_userfault_wp() && !e.is_userfault_wp());
         assert!(e.is_present() && e.is_file() && e.is_exclusive() && e.is_soft_dirty());
         assert_eq!(e.frame(), Some(0x1234));

@@ -8,6 +8,7 @@ use crate::observed::{Cause, Observed};
 use crate::phases::{self, CpuPhase, Mark, SECOND, Schedule, Together};
 use crate::verdict::{self, Evidence, Verdict};
 use serde::Serialize;
+use std::collections::BTreeSet;
 
 /// The analysis of one observation of a machine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -62,9 +63,11 @@ impl VmstatReport {
         let marks = phases::marks(&runs, &clock, seen.from_ns);
         let cpus = phases::by_cpu(&marks, interval_ns);
         let together = phases::together(&runs, period_ns, hz);
-        let schedule = hz.map(|hz| phases::schedule(&runs, hz, interval_ns, seen.online.len()));
+        // One that ran is online, whatever the list says: it may be missing, of a container, or from before.
+        let online: BTreeSet<u32> = seen.online.iter().copied().chain(runs.iter().map(|run| run.cpu)).collect();
+        let schedule = hz.map(|hz| phases::schedule(&runs, hz, interval_ns, online.len()));
         let contention = callers::contention(&seen.waits);
-        let cpus_online = seen.online.len() as u64;
+        let cpus_online = online.len() as u64;
         let verdict = verdict::judge(&Evidence {
             period_ns,
             interval_ns,

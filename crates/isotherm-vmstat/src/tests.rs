@@ -102,6 +102,16 @@ fn runs_off_their_phase_are_told_from_those_on_it() {
 }
 
 #[test]
+fn cpus_that_ran_are_online_whatever_the_list_says() {
+    let listed = VmstatReport::of(&seen(72, 10, stock(72, 1000, 10)));
+    // It cannot be read, or is that of a container.
+    for online in [vec![], vec![0, 1]] {
+        let report = VmstatReport::of(&Observed { online, ..seen(72, 10, stock(72, 1000, 10)) });
+        assert_eq!((report.cpus_online, report.verdict.kind), (72, listed.verdict.kind));
+    }
+}
+
+#[test]
 fn a_stock_kernel_of_72_cpus_at_1000_ticks_is_a_herd_of_its_timer_wheel() {
     let report = VmstatReport::of(&seen(72, 10, stock(72, 1000, 10)));
     assert_eq!((report.hz, report.runs), (Some(1000), 720));

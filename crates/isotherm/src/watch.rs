@@ -32,7 +32,7 @@ use isotherm_units::{PMD_SIZE, human};
 use std::ffi::OsString;
 use std::io;
 use std::ops::ControlFlow;
-use std::process;
+use std::process::{self, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,6 +52,8 @@ pub enum CommandOutput {
     AsOurs,
     /// To standard error: a report is printed on ours, which may be read by another program.
     OnStderr,
+    /// Nowhere, and it reads nothing: a view owns the terminal.
+    Nowhere,
 }
 
 /// A command that we started in order to watch it. It gets SIGTERM when we end.
@@ -71,8 +73,12 @@ impl Started {
     fn new(command: &[OsString], output: CommandOutput) -> Result<Started> {
         let (program, args) = command.split_first().context("no command given")?;
         let mut command = process::Command::new(program);
-        if output == CommandOutput::OnStderr {
-            command.stdout(io::stderr());
+        match output {
+            CommandOutput::AsOurs => {}
+            CommandOutput::OnStderr => _ = command.stdout(io::stderr()),
+            CommandOutput::Nowhere => {
+                command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            }
         }
         let child = for_program(command.args(args)).spawn();
         Ok(Started(child.with_context(|| format!("start {}", program.display()))?))
@@ -171,6 +177,11 @@ impl Prepared {
     /// The same for a report on standard output: what a command that is started prints there goes to standard error.
     pub fn for_report(self) -> Prepared {
         Prepared { command_output: CommandOutput::OnStderr, ..self }
+    }
+
+    /// The same for a view that owns the terminal.
+    pub fn for_view(self) -> Prepared {
+        Prepared { command_output: CommandOutput::Nowhere, ..self }
     }
 
     /// Whether the source reports which pages are hot, and not only how hot a mapping or region is.

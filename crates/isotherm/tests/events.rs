@@ -72,6 +72,18 @@ fn a_command_is_tried_from_its_beginning() {
 }
 
 #[test]
+fn a_program_that_executes_another_is_tried_on() {
+    need!(may_sample(), "perf events");
+    let stage = Stage::new();
+    fs::write(stage.path("other"), "while :; do printf -v text '%8388608s' text; done").unwrap();
+    fs::write(stage.path("script"), "sleep 1; exec bash other").unwrap();
+    let tried = stage.json("events try faults -d 8s --max-slowdown 200 --json -- bash script");
+    assert_eq!(tried["verdict"], "useful", "{tried}");
+    // Those of the script are a few hundred.
+    assert!(number(&tried, "samples_per_s") > 500.0 && number(&tried, "in_mappings_pct") > 50.0, "{tried}");
+}
+
+#[test]
 fn samples_are_recorded_and_reported() {
     need!(may_sample(), "perf events");
     let (stage, child) = (Stage::new(), faulting());

@@ -124,6 +124,7 @@ struct layout {
 	__u32 hidden;		/* the kernel does not tell us addresses of its symbols: direct_map is a guess */
 	__u32 pad;
 	__u64 huge_zero_at;	/* address of the variable with the frame of the huge zero page; 0: not known */
+	__u64 frame_mask;	/* the bits of an entry that are its address: ENTRY_FRAME, without the bit of memory encryption */
 } layout;
 
 /* Scratch: one table. A single reader owns the object, so one is enough. */
@@ -140,7 +141,7 @@ struct walk {
 
 static __always_inline int read_entry(__u64 phys, __u64 index, __u64 *entry)
 {
-	return bpf_probe_read_kernel(entry, 8, (void *)(layout.direct_map + (phys & ENTRY_FRAME) + index * 8));
+	return bpf_probe_read_kernel(entry, 8, (void *)(layout.direct_map + (phys & layout.frame_mask) + index * 8));
 }
 
 /*
@@ -153,7 +154,7 @@ SEC("syscall")
 int find_layout(void *unused)
 {
 	__u32 shift = 39;
-	__u64 base, at = 0;
+	__u64 base, at = 0, physical = ~0ULL;
 	long found;
 
 	if (!bpf_kallsyms_lookup_name("pgdir_shift", 12, 0, &at))
@@ -167,6 +168,10 @@ int find_layout(void *unused)
 	layout.top_shift = shift;
 	if (!bpf_kallsyms_lookup_name("huge_zero_pfn", 14, 0, &at))
 		layout.huge_zero_at = at;
+	/* With AMD's SME or SEV a bit of each entry says that the page is encrypted. The kernel takes it out of this mask. */
+	if (!bpf_kallsyms_lookup_name("physical_mask", 14, 0, &at))
+		bpf_probe_read_kernel(&physical, sizeof(physical), (void *)at);
+	layout.frame_mask = ENTRY_FRAME & (physical ? physical : ~0ULL);
 	return 0;
 }
 
@@ -211,7 +216,7 @@ static __always_inline void find_upper(struct walk *w, __u64 addr)
 			goto failed;
 		if (!(entry & ENTRY_PRESENT))
 			return;
-		at = layout.direct_map + (entry & ENTRY_FRAME);
+		at = layout.direct_map + (entry & layout.frame_mask);
 	}
 	if (bpf_probe_read_kernel(&entry, 8, (void *)(at + ((addr >> 39) & 511) * 8)))
 		goto failed;
@@ -228,7 +233,7 @@ static __always_inline void find_upper(struct walk *w, __u64 addr)
 		w->upper_young = !!(entry & ENTRY_ACCESSED);
 		return;
 	}
-	w->upper = entry & ENTRY_FRAME;
+	w->upper = entry & layout.frame_mask;
 	return;
 failed:
 	outcome.read_errors++;
@@ -340,7 +345,7 @@ static __always_inline void read_folio(__u64 entry, struct folio *out)
 			return;
 		entry = ~entry;
 	}
-	entry &= ENTRY_FRAME;
+	entry &= layout.frame_mask;
 	page = layout.page_array + (entry >> 12) * layout.page_bytes;
 	if (bpf_probe_read_kernel(&head, 8, (void *)(page + layout.head_at)))
 		return;
@@ -393,7 +398,13 @@ static __always_inline int is_huge_zero(__u64 entry)
 	/* Under PROT_NONE the frame is inverted. Bit 12 of a huge entry is an attribute. */
 	if (!(entry & ENTRY_PRESENT))
 		entry = ~entry;
-	return (entry & ENTRY_FRAME & ~0x1ff000ULL) >> 12 == frame;
+	return (entry & layout.frame_mask & ~0x1ff000ULL) >> 12 == frame;
+}
+
+/* An entry without the bit of memory encryption, which is no part of the frame number. */
+static __always_inline __u64 shown(__u64 entry)
+{
+	return entry & ~(ENTRY_FRAME & ~layout.frame_mask);
 }
 
 static __always_inline void answer_pmd(struct walk *w, __u64 addr, struct answer *out)
@@ -409,7 +420,7 @@ static __always_inline void answer_pmd(struct walk *w, __u64 addr, struct answer
 	}
 	if (entry & ENTRY_LEAF) {
 		out->kind = KIND_LEAF_2M;
-		out->a[0] = order.op == OP_ENTRY ? entry : !!(entry & ENTRY_ACCESSED);
+		out->a[0] = order.op == OP_ENTRY ? shown(entry) : !!(entry & ENTRY_ACCESSED);
 		if (order.op == OP_FOLIOS)
 			answer_huge_folio(entry);
 		return;
@@ -417,10 +428,11 @@ static __always_inline void answer_pmd(struct walk *w, __u64 addr, struct answer
 	if (order.op == OP_ENTRY) {
 		out->kind = KIND_PAGES;
 		if (read_entry(entry, (addr >> 12) & 511, &out->a[0]))
-			answer_error(out);
+			return answer_error(out);
+		out->a[0] = shown(out->a[0]);
 		return;
 	}
-	if (bpf_probe_read_kernel(table, sizeof(table), (void *)(layout.direct_map + (entry & ENTRY_FRAME))))
+	if (bpf_probe_read_kernel(table, sizeof(table), (void *)(layout.direct_map + (entry & layout.frame_mask))))
 		return answer_error(out);
 	out->kind = KIND_PAGES;
 	if (order.op == OP_FOLIOS)

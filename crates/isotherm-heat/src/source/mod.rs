@@ -83,9 +83,9 @@ pub trait PageSource {
     fn clear_process(&mut self, pid: u32, stuck: &[PmdNo], all: &[PmdNo]) -> SourceResult<ClearedProcess>;
 
     /// Calls `each` for every page of `pmds` that several processes map: with its frame, or with `None` if the frame
-    /// may not be known. A source that cannot find such pages makes no calls.
-    fn shared_frames(&mut self, _pid: u32, _pmds: &[PmdNo], _each: &mut dyn FnMut(Option<u64>)) -> SourceResult<()> {
-        Ok(())
+    /// may not be known. Returns whether it can find such pages.
+    fn shared_frames(&mut self, _pid: u32, _pmds: &[PmdNo], _each: &mut dyn FnMut(Option<u64>)) -> SourceResult<bool> {
+        Ok(false)
     }
 }
 

@@ -213,7 +213,7 @@ impl Reading {
         }
         for (page, entry) in entries {
             if !entry.is_present() {
-                self.target.swapped_pages += u64::from(entry.is_swapped());
+                self.target.swapped_pages += u64::from(entry.is_swapped() && !entry.is_guard());
                 continue;
             }
             let Some(frame) = entry.frame() else { return Err(Error::Hidden) };

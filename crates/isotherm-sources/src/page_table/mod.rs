@@ -430,7 +430,7 @@ impl PageSource for PageTable {
         Ok(self.clear_whole(pid, stuck, all)?)
     }
 
-    fn shared_frames(&mut self, pid: u32, pmds: &[PmdNo], each: &mut dyn FnMut(Option<u64>)) -> SourceResult<()> {
+    fn shared_frames(&mut self, pid: u32, pmds: &[PmdNo], each: &mut dyn FnMut(Option<u64>)) -> SourceResult<bool> {
         Ok(self.frames_of_shared(pid, pmds, each)?)
     }
 }

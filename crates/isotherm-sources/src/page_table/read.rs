@@ -172,15 +172,15 @@ impl PageTable {
         Ok(total)
     }
 
-    /// Calls `each` with the frames of pages that several processes map.
+    /// Calls `each` with the frames of pages that several processes map. Returns false without pagemap, which shows them.
     pub(super) fn frames_of_shared(
         &mut self,
         pid: u32,
         pmds: &[PmdNo],
         each: &mut dyn FnMut(Option<u64>),
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         if self.target(pid)?.pagemap.is_none() {
-            return Ok(());
+            return Ok(false);
         }
         // Only pages that count as resident: pagemap shows those of the kernel and the zero page, too, as one that is mapped many times.
         let mut resident = HashMap::new();
@@ -193,7 +193,7 @@ impl PageTable {
             resident.insert(pmd, pages);
         })?;
         let is_resident = |page: PageNo| resident.get(&page.pmd()).is_none_or(|pages| pages.has(page.index_in_pmd()));
-        let Some(pagemap) = &self.target(pid)?.pagemap else { return Ok(()) };
+        let Some(pagemap) = &self.target(pid)?.pagemap else { return Ok(false) };
         for run in pmds.chunk_by(|a, b| a.next() == *b).flat_map(|run| run.chunks(PMDS_OF_PAGEMAP)) {
             let range = AddrRange::new(run[0].addr(), run[run.len() - 1].next().addr());
             for (page, entry) in pagemap.read(range).map_err(|e| io_error("pagemap", pid, e))? {
@@ -202,7 +202,7 @@ impl PageTable {
                 }
             }
         }
-        Ok(())
+        Ok(true)
     }
 }
 

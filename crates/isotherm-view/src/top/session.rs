@@ -66,6 +66,10 @@ pub fn run_top(
             Waited::End => return Ok(()),
         }
         changed |= take_snapshots(&mut state, snapshots);
+        if state.ended && state.history.is_empty() {
+            // It has failed before it saw anything. The caller says why, on the normal screen.
+            return Ok(());
+        }
     }
 }
 

@@ -165,6 +165,7 @@ fn run(DemoPlan { args, picture }: &DemoPlan) -> Result<()> {
     uses.enter();
     let mut comparing = Comparing { clock, truth: &mut *truth, since: GoodSince::default() };
     let watched = watch(&mut monitor, &mut comparing, (args.duration, window_ns), &stop)?;
+    monitor.news().iter().for_each(output::note);
     drop(monitor);
     stop.sleep(Duration::from_nanos(args.unwatched));
     if stop.is_set() {

@@ -13,7 +13,7 @@ use crate::watch::{CommandOutput, Started, Stop, selection};
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use isotherm_heat::Ns;
-use isotherm_heat::source::{AccessSource, ReportSource};
+use isotherm_heat::source::{AccessSource, ReportSource, SourceErrorKind};
 use isotherm_host::HostRoots;
 use isotherm_host::events::{self, Candidate, Kind, NamedEvent, PmuEvent};
 use isotherm_monitor::{Follower, Selection};
@@ -288,11 +288,27 @@ impl<'a> Trial<'a> {
         if now < self.next_layout {
             return;
         }
-        for pid in &self.attached {
-            // The process may have ended. Its samples count anyway.
-            let _ = self.perf.layout(*pid);
+        for pid in self.attached.clone() {
+            // One that has ended keeps its samples, and one that executes another program has other mappings.
+            if let Err(error) = self.perf.layout(pid)
+                && error.kind() == SourceErrorKind::Replaced
+            {
+                self.attach_again(pid);
+            }
         }
+        // The CPU time of a process can be read while it is there.
+        self.perf.evidence();
         self.next_layout = now + LAYOUT_PAUSE.max((clock::monotonic_ns() - now) * LAYOUT_SHARE);
+    }
+
+    fn attach_again(&mut self, pid: u32) {
+        self.perf.detach(pid);
+        if self.perf.attach(pid).is_ok() {
+            let _ = self.perf.layout(pid);
+        } else {
+            // The next step tries again.
+            self.attached.remove(&pid);
+        }
     }
 
     fn result(&mut self, event: &str, took: Ns) -> Outcome {

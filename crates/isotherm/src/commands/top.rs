@@ -10,7 +10,7 @@ use crate::commands::plan::Plan;
 use crate::output;
 use crate::privileges::Needs;
 use crate::sandbox::Uses;
-use crate::watch::{Stop, Watching};
+use crate::watch::{Prepared, Stop};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use isotherm_heat::Thresholds;
@@ -76,7 +76,8 @@ fn run(plan: &TopPlan) -> Result<()> {
     let watching_stop = stop.clone();
     let monitor = std::thread::spawn(move || -> Result<Vec<String>> {
         // The source stays in the thread that opened it.
-        let mut watching = match Watching::begin(&targets, &watch, WINDOW_NS, Uses::nothing()) {
+        let prepared = Prepared::new(&targets, &watch, WINDOW_NS);
+        let mut watching = match prepared.and_then(|prepared| prepared.for_view().start(Uses::nothing())) {
             Ok(watching) => watching,
             Err(error) => {
                 let _ = to_main.send(Err(error));
