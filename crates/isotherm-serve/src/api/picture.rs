@@ -169,19 +169,24 @@ fn target(process: &Process, pieces: &[Piece]) -> TargetHeat {
 mod tests {
     use super::*;
 
-    #[test]
-    fn of_many_moments_few_are_shown_and_no_time_is_missing() {
-        let id = TargetId { pid: 1, start_ticks: 2 };
-        let sent = |n: u64| isotherm_stream::Snapshot {
+    /// A second of one process.
+    fn sent(n: u64, regions: Vec<isotherm_stream::RegionRow>) -> isotherm_stream::Snapshot {
+        isotherm_stream::Snapshot {
             host: isotherm_stream::HostRow {
                 start_unix_ns: n * 1_000_000_000,
                 end_unix_ns: (n + 1) * 1_000_000_000,
                 ..isotherm_stream::HostRow::default()
             },
             processes: vec![isotherm_stream::ProcessRow { pid: 1, start_ticks: 2, ..Default::default() }],
+            regions,
             ..isotherm_stream::Snapshot::default()
-        };
-        let moments: Vec<Arc<Moment>> = (0..1501).map(|n| Arc::new(Moment::of(&sent(n), None))).collect();
+        }
+    }
+
+    #[test]
+    fn of_many_moments_few_are_shown_and_no_time_is_missing() {
+        let id = TargetId { pid: 1, start_ticks: 2 };
+        let moments: Vec<Arc<Moment>> = (0..1501).map(|n| Arc::new(Moment::of(&sent(n, Vec::new()), None))).collect();
         let part = |time_ms| Part { time_ms, range: None, scale: Scale::Share };
         let shown_ms = |id, time_ms| -> Vec<[u64; 2]> {
             shown(&moments, id, &part(time_ms)).iter().map(|shown| shown.time_ms).collect()
@@ -214,18 +219,9 @@ mod tests {
                 hot_pages: Some(1),
             },
         };
-        let sent = |n: u64| isotherm_stream::Snapshot {
-            host: isotherm_stream::HostRow {
-                start_unix_ns: n * 1_000_000_000,
-                end_unix_ns: (n + 1) * 1_000_000_000,
-                ..isotherm_stream::HostRow::default()
-            },
-            processes: vec![isotherm_stream::ProcessRow { pid: 1, start_ticks: 2, ..Default::default() }],
-            regions: (0..50_000).map(region).collect(),
-            ..isotherm_stream::Snapshot::default()
-        };
         // A million regions.
-        let moments: Vec<Arc<Moment>> = (0..20).map(|n| Arc::new(Moment::of(&sent(n), None))).collect();
+        let moments: Vec<Arc<Moment>> =
+            (0..20).map(|n| Arc::new(Moment::of(&sent(n, (0..50_000).map(region).collect()), None))).collect();
         let mut part = Part { time_ms: [0, u64::MAX], range: None, scale: Scale::Share };
         let all = shown(&moments, id, &part);
         assert_eq!((all.len(), all[0].time_ms), (7, [0, 3000]));
