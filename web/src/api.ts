@@ -28,7 +28,7 @@ export function isAbort(error: unknown): boolean {
 }
 
 /** Longer than any answer takes: a server that is stopped keeps the connection open. */
-const TIMEOUT_MS = 15_000;
+export const TIMEOUT_MS = 15_000;
 
 async function get(path: string, what: string, signal?: AbortSignal): Promise<Response> {
   const patience = AbortSignal.timeout(TIMEOUT_MS);

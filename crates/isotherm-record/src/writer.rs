@@ -172,10 +172,7 @@ impl Writer {
         let segment = self.tiers.next_number();
         let plan = plan(&self.dir, &self.run, segment, snapshots.clone());
         let pending = &mut self.pending;
-        let written = plan.publish(self.storage.as_ref(), |table, mut writer| {
-            writer.write(&pending.take(table).map_err(io::Error::other)?)?;
-            Ok(writer)
-        });
+        let written = publish(&plan, self.storage.as_ref(), pending);
         if let Err(error) = written {
             self.stopped = true;
             // Nothing is written any more that would remove them, and the disk may be full.
@@ -233,11 +230,7 @@ impl Writer {
     fn mark_finished(&self, segment: u64) -> io::Result<()> {
         let coverage = Coverage { snapshots: self.kept..self.kept, finished: true };
         let plan = Plan { coverage, ..plan(&self.dir, &self.run, segment, self.kept..self.kept) };
-        let mut nothing = Pending::new();
-        plan.publish(self.storage.as_ref(), |table, mut writer| {
-            writer.write(&nothing.take(table).map_err(io::Error::other)?)?;
-            Ok(writer)
-        })
+        publish(&plan, self.storage.as_ref(), &mut Pending::new())
     }
 
     fn check_running(&self) -> Result<()> {
@@ -268,7 +261,16 @@ fn plan<'a>(dir: &'a Path, run: &'a str, segment: u64, snapshots: Range<u64>) ->
     Plan { dir, run, segment, coverage: Coverage { snapshots, finished: false }, is_joined: false }
 }
 
-/// Creates the directory, or checks that the existing one may be used and removes our files from it. Returns it, locked until that is dropped.
+/// Publishes a segment with these rows.
+fn publish(plan: &Plan<'_>, storage: &dyn Storage, rows: &mut Pending) -> io::Result<()> {
+    plan.publish(storage, |table, mut writer| {
+        writer.write(&rows.take(table).map_err(io::Error::other)?)?;
+        Ok(writer)
+    })
+}
+
+/// Creates the directory, or checks that the existing one may be used and removes our files from it. Returns it, locked until that is dropped, and
+/// whether it was not there before.
 fn prepare(path: &Path, storage: &dyn Storage, overwrite: bool) -> Result<(File, bool)> {
     let failed = |error| Error::Create { path: path.to_owned(), error };
     match create_private_dir(path) {

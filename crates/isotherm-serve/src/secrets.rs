@@ -89,17 +89,19 @@ impl Secrets {
 
     /// Which files these are now, and of when.
     pub fn stamps(&self) -> Stamps {
-        let of_tls = self.tls_files.iter().flat_map(|(cert, key)| [cert, key]);
         let stamp = |file: &PathBuf| {
             let found = file.metadata().ok()?;
             Some((found.dev(), found.ino(), found.size(), (found.mtime(), found.mtime_nsec())))
         };
-        Stamps(self.token_file.iter().chain(of_tls).map(stamp).collect())
+        Stamps(self.files().map(stamp).collect())
+    }
+
+    fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.token_file.iter().chain(self.tls_files.iter().flat_map(|(cert, key)| [cert, key]))
     }
 
     /// The folders in which they lie: a renewed file is another file of the same name, or behind the same link.
     pub fn folders(&self) -> Vec<PathBuf> {
-        let of_tls = self.tls_files.iter().flat_map(|(cert, key)| [cert, key]);
-        self.token_file.iter().chain(of_tls).flat_map(|file| Files::folders_of(file)).collect()
+        self.files().flat_map(|file| Files::folders_of(file)).collect()
     }
 }

@@ -3,7 +3,7 @@
 // Owns the viewport. Gestures, buttons and the address of the page change it, and each change is drawn in the next frame
 // and written into the address once it rests.
 
-import { pictureHref, type ApiError } from "../api";
+import { TIMEOUT_MS, pictureHref, type ApiError } from "../api";
 import { clock, duration } from "../format";
 import type { ProcessRoute } from "../router";
 import { SHOWS, type ProcessDetail, type Show } from "../types";
@@ -21,8 +21,6 @@ import { Toolbar } from "./toolbar";
 import { advance, clamp, pan, whole, zoom, type Bounds, type Viewport } from "./viewport";
 
 const REST_MS = 200;
-/** A snapshot that is so much older than what was shown is no late one: requests end before that. The clock was set back. */
-const MAX_LATE_MS = 15_000;
 
 export type PlaceInRoute = Pick<ProcessRoute, "show" | "span" | "range" | "addresses">;
 
@@ -148,7 +146,8 @@ export class HeatPanel {
   /** A snapshot of the process has come. */
   snapshot(atMs: number): void {
     const usual = this.isUsualTime();
-    if (atMs + MAX_LATE_MS < this.bounds.lastMs) this.setBack(atMs);
+    // No late one is so much older than what was shown, as requests end before that: the clock was set back.
+    if (atMs + TIMEOUT_MS < this.bounds.lastMs) this.setBack(atMs);
     else this.bounds.lastMs = Math.max(this.bounds.lastMs, atMs);
     this.advance(usual);
   }

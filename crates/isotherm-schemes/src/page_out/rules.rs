@@ -51,20 +51,11 @@ pub struct IdleWindow<'a> {
 
 /// The idle pages of a target that is watched page by page. Costs the same as [`Target::for_each_pmd`].
 pub fn idle_pages(rules: Rules, target: &Target, now: Ns) -> Vec<IdlePmd> {
-    idle_in(rules, target, PmdNo(0)..PmdNo(u64::MAX), now)
+    idle_pages_within(rules, target, PmdNo(0)..PmdNo(u64::MAX), now)
 }
 
 /// Those of neighbouring huge ranges. Its cost is by what is known of them: they may be far more than there is memory.
 pub fn idle_pages_within(rules: Rules, target: &Target, pmds: Range<PmdNo>, now: Ns) -> Vec<IdlePmd> {
-    idle_in(rules, target, pmds, now)
-}
-
-/// Those of some huge ranges.
-pub fn idle_pages_in(rules: Rules, target: &Target, pmds: &[PmdNo], now: Ns) -> Vec<IdlePmd> {
-    pmds.iter().flat_map(|pmd| idle_in(rules, target, *pmd..pmd.next(), now)).collect()
-}
-
-fn idle_in(rules: Rules, target: &Target, pmds: Range<PmdNo>, now: Ns) -> Vec<IdlePmd> {
     let age = Interval::from_ns(rules.min_idle_ns);
     let mut found = Vec::new();
     target.for_pmds_in(pmds, now, |pmd, view| {
@@ -78,6 +69,11 @@ fn idle_in(rules: Rules, target: &Target, pmds: Range<PmdNo>, now: Ns) -> Vec<Id
         }
     });
     found
+}
+
+/// Those of some huge ranges.
+pub fn idle_pages_in(rules: Rules, target: &Target, pmds: &[PmdNo], now: Ns) -> Vec<IdlePmd> {
+    pmds.iter().flat_map(|pmd| idle_pages_within(rules, target, *pmd..pmd.next(), now)).collect()
 }
 
 /// The plan for a process, the longest idle first, and the pages that may leave of each huge range in it. O(n log n).
