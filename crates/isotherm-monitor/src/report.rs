@@ -130,8 +130,8 @@ fn target_heat(watched: &mut TargetMonitor, sum: Summary, of_cgroup: TargetFacts
         regions: sum.regions,
         temperature: sum.temperature,
         idle: sum.idle,
-        counted_elsewhere_pages: watched.counted_elsewhere_pages,
-        maybe_shared_pages: watched.maybe_shared_pages,
+        counted_elsewhere_pages: watched.shared.elsewhere,
+        maybe_shared_pages: watched.shared.unknown,
         unclearable_pages: sum.unclearable_pages,
         behind_huge: sum.behind_huge,
         idle_by_mapping: sum.idle_by_mapping,
@@ -143,7 +143,7 @@ fn target_heat(watched: &mut TargetMonitor, sum: Summary, of_cgroup: TargetFacts
 /// whose mapping may be shared: what is sampled is never compared, and what is new will be.
 fn maybe_shared(watched: &TargetMonitor, regions: &[Region], among_others: bool) -> u64 {
     if watched.is_compared || !among_others || watched.exited {
-        return watched.maybe_shared_pages;
+        return watched.shared.unknown;
     }
     let is_shareable = |region: &&Region| Mapping::first_in(&watched.mappings, region.range).is_some_and(is_shareable);
     regions.iter().filter(is_shareable).map(|region| region.resident_pages).sum()

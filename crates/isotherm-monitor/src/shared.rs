@@ -3,6 +3,9 @@
 //! Frames come from pagemap, at 14 ms per GiB, so only memory that can be shared is read: file mappings and shared
 //! memory, and private memory at the same address in two targets, as after a fork. A GiB is read at a time, and the monitor does what else is due in
 //! between.
+//!
+//! A page counts for the process that started first of those that map it: it outlives most of the others. Where it ends nonetheless, the others go
+//! on without the pages it stood for until the next comparison, so these are doubtful then ([`doubt`]).
 
 use crate::watched::TargetMonitor;
 use isotherm_heat::source::{AccessSource, SourceResult};
@@ -13,7 +16,7 @@ use std::collections::HashMap;
 /// Huge ranges whose frames are read in one piece: a GiB. Reads and clears of other memory wait meanwhile.
 const PIECE: usize = 512;
 
-/// A comparison that goes on, in the order of processes.
+/// A comparison that goes on, in the order in which the processes have started.
 #[derive(Debug, Default)]
 pub(crate) struct Comparison {
     seen: FrameSet,
@@ -30,18 +33,48 @@ pub(crate) struct Comparison {
 #[derive(Debug)]
 pub(crate) struct Current {
     id: TargetId,
-    pmds: Vec<PmdNo>,
+    pmds: ShareablePmds,
     done: usize,
     counts: Counts,
 }
 
+/// Huge ranges whose pages may be shared.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct ShareablePmds {
+    /// Those of files and shared memory, in order, and then those of private memory only, in order.
+    all: Vec<PmdNo>,
+    /// How many are the first.
+    of_files: usize,
+}
+
+impl ShareablePmds {
+    /// The piece that begins at `done`, which is of one kind, and whether that is files and shared memory.
+    fn piece(&self, done: usize) -> (&[PmdNo], bool) {
+        let is_of_files = done < self.of_files;
+        let end = if is_of_files { self.of_files } else { self.all.len() };
+        (&self.all[done..end.min(done + PIECE)], is_of_files)
+    }
+}
+
 /// Pages of one process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counts {
+pub(crate) struct Counts {
+    /// Counted for it, of files and shared memory: later processes may map them too, and leave them out.
+    pub first: u64,
     /// Counted for an earlier process.
-    elsewhere: u64,
+    pub elsewhere: u64,
     /// Of which that is not known.
-    unknown: u64,
+    pub unknown: u64,
+}
+
+/// A process has ended for which `first` pages were counted. Nobody knows which of them others map, until the next comparison: each of the others
+/// counts so many itself again, as pages that may be shared.
+pub(crate) fn doubt<'a>(others: impl Iterator<Item = &'a mut TargetMonitor>, first: u64) {
+    for Counts { elsewhere, unknown, .. } in others.map(|other| &mut other.shared) {
+        let doubtful = first.min(*elsewhere);
+        *elsewhere -= doubtful;
+        *unknown += doubtful;
+    }
 }
 
 /// Frames, a bit each, for every 2 MiB of memory that has any of them. Shared memory of a database may be most of a machine: 160 GiB are 42 million
@@ -70,13 +103,15 @@ impl Comparison {
     /// Prepares to compare the pages of `targets`.
     pub fn among<'a>(targets: impl Iterator<Item = &'a TargetMonitor>) -> Comparison {
         let mut new = Comparison::default();
+        let mut started: Vec<TargetId> = Vec::new();
         for watched in targets {
-            new.left.push(watched.id.pid);
+            started.push(watched.id);
             for mapping in watched.mappings.iter().filter(|m| !is_shareable(m)) {
                 *new.starts.entry(mapping.range.start).or_default() += 1;
             }
         }
-        new.left.reverse();
+        started.sort_by_key(|id| std::cmp::Reverse((id.start_ticks, id.pid)));
+        new.left = started.into_iter().map(|id| id.pid).collect();
         new
     }
 
@@ -110,13 +145,12 @@ impl Comparison {
             return Ok(());
         }
         let current = current.filter(|current| current.id == watched.id).unwrap_or_else(|| {
-            let pmds = self.shareable_pmds(&watched.mappings, target.all_pmds());
+            let pmds = self.shareable_pmds(&watched.mappings, &target.all_pmds());
             Current { id: watched.id, pmds, done: 0, counts: Counts::default() }
         });
         let pid = watched.id.pid;
         if let Some(counts) = self.piece(current, |pmds, each| source.shared_frames(pid, pmds, each))? {
-            (watched.counted_elsewhere_pages, watched.maybe_shared_pages) = (counts.elsewhere, counts.unknown);
-            watched.is_compared = true;
+            (watched.shared, watched.is_compared) = (counts, true);
         }
         Ok(())
     }
@@ -128,18 +162,19 @@ impl Comparison {
         mut current: Current,
         frames_of: impl FnOnce(&[PmdNo], &mut dyn FnMut(Option<u64>)) -> SourceResult<bool>,
     ) -> SourceResult<Option<Counts>> {
-        let end = current.pmds.len().min(current.done + PIECE);
+        let (pmds, is_of_files) = current.pmds.piece(current.done);
         let counts = &mut current.counts;
-        let finds_them = frames_of(&current.pmds[current.done..end], &mut |frame| match frame {
-            Some(frame) => counts.elsewhere += u64::from(!self.seen.insert(frame)),
+        let finds_them = frames_of(pmds, &mut |frame| match frame {
+            Some(frame) if !self.seen.insert(frame) => counts.elsewhere += 1,
+            Some(_) => counts.first += u64::from(is_of_files),
             None => counts.unknown += 1,
         })?;
         if !finds_them {
             // It stays one that was not compared: all that may be shared counts as that.
             return Ok(None);
         }
-        current.done = end;
-        if end == current.pmds.len() {
+        current.done += pmds.len();
+        if current.done == current.pmds.all.len() {
             return Ok(Some(current.counts));
         }
         self.current = Some(current);
@@ -147,18 +182,27 @@ impl Comparison {
     }
 
     /// Huge ranges that touch a mapping whose pages may be shared. Both lists are sorted.
-    fn shareable_pmds(&self, mappings: &[Mapping], pmds: Vec<PmdNo>) -> Vec<PmdNo> {
-        let shareable: Vec<&Mapping> = mappings
-            .iter()
-            .filter(|m| is_shareable(m) || self.starts.get(&m.range.start).is_some_and(|n| *n > 1))
-            .collect();
-        let mut at = 0;
-        let touches = |pmd: &PmdNo| {
-            at += shareable[at..].partition_point(|m| m.range.end <= pmd.addr());
-            shareable.get(at).is_some_and(|m| m.range.start < pmd.next().addr())
-        };
-        pmds.into_iter().filter(touches).collect()
+    fn shareable_pmds(&self, mappings: &[Mapping], pmds: &[PmdNo]) -> ShareablePmds {
+        let is_in_two = |m: &Mapping| self.starts.get(&m.range.start).is_some_and(|n| *n > 1);
+        let (of_files, private): (Vec<&Mapping>, Vec<&Mapping>) =
+            mappings.iter().filter(|m| is_shareable(m) || is_in_two(m)).partition(|m| is_shareable(m));
+        let mut all = touching(&of_files, pmds);
+        let of_files = all.len();
+        let mut of_private = touching(&private, pmds);
+        of_private.retain(|pmd| all.binary_search(pmd).is_err());
+        all.append(&mut of_private);
+        ShareablePmds { all, of_files }
     }
+}
+
+/// Those of `pmds` that touch one of `mappings`. Both lists are sorted.
+fn touching(mappings: &[&Mapping], pmds: &[PmdNo]) -> Vec<PmdNo> {
+    let mut at = 0;
+    let touches = |pmd: &&PmdNo| {
+        at += mappings[at..].partition_point(|m| m.range.end <= pmd.addr());
+        mappings.get(at).is_some_and(|m| m.range.start < pmd.next().addr())
+    };
+    pmds.iter().filter(touches).copied().collect()
 }
 
 #[cfg(test)]
@@ -186,7 +230,10 @@ mod tests {
     fn what_is_counted_in_pieces_is_what_is_counted_at_once() {
         let current = |pid, pmds: std::ops::Range<u64>| {
             let id = TargetId { pid, start_ticks: 1 };
-            Current { id, pmds: pmds.map(PmdNo).collect(), done: 0, counts: Counts::default() }
+            let all: Vec<PmdNo> = pmds.map(PmdNo).collect();
+            // The last 700 are private.
+            let pmds = ShareablePmds { of_files: all.len().saturating_sub(700), all };
+            Current { id, pmds, done: 0, counts: Counts::default() }
         };
         let mut comparison = Comparison { left: vec![3, 2, 1], ..Comparison::default() };
         let (mut found, mut pieces) = (Vec::new(), Vec::new());
@@ -202,10 +249,10 @@ mod tests {
                 frames.for_each(|frame| each((frame < 1024 << 9 || frame % 8 > 0).then_some(frame)));
                 Ok(true)
             });
-            found.extend(counts.unwrap().map(|counts| (pid, counts.elsewhere, counts.unknown)));
+            found.extend(counts.unwrap().map(|counts| (pid, counts.first, counts.elsewhere, counts.unknown)));
         }
-        assert_eq!(found, [(1, 0, 0), (2, 768 * 512, 768 * 64), (3, 0, 0)]);
-        assert_eq!(pieces, [512, 512, 512, 512, 512, 0]);
+        assert_eq!(found, [(1, 324 * 512, 0, 0), (2, 68 * 448, 768 * 512, 768 * 64), (3, 0, 0, 0)]);
+        assert_eq!(pieces, [324, 512, 188, 512, 324, 512, 188, 0]);
         assert!(comparison.is_over());
     }
 
@@ -213,7 +260,7 @@ mod tests {
     fn what_cannot_be_found_is_not_taken_for_nothing() {
         let current = Current {
             id: TargetId { pid: 1, start_ticks: 1 },
-            pmds: (0..1024).map(PmdNo).collect(),
+            pmds: ShareablePmds { all: (0..1024).map(PmdNo).collect(), of_files: 1024 },
             done: 0,
             counts: Counts::default(),
         };
@@ -233,7 +280,8 @@ mod tests {
         let mut frames = Comparison::default();
         frames.starts.insert(PmdNo(10).addr(), 1);
         frames.starts.insert(PmdNo(20).addr(), 2);
-        let pmds = [9, 10, 11, 12, 20, 21, 22, 29, 30, 31, 32].map(PmdNo).to_vec();
-        assert_eq!(frames.shareable_pmds(&mappings, pmds), [20, 21, 30, 31].map(PmdNo));
+        let pmds = [9, 10, 11, 12, 20, 21, 22, 29, 30, 31, 32].map(PmdNo);
+        let found = frames.shareable_pmds(&mappings, &pmds);
+        assert_eq!(found, ShareablePmds { all: [30, 31, 20, 21].map(PmdNo).to_vec(), of_files: 2 });
     }
 }

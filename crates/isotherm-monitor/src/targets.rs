@@ -2,6 +2,7 @@
 //! and what all share is distributed.
 
 use crate::cpu::MAX_LISTING_PERIOD;
+use crate::shared::doubt;
 use crate::watched::TargetMonitor;
 use crate::{Error, FIRST_PICTURE, Mode, Monitor};
 use isotherm_heat::source::{SourceErrorKind, SourceResult};
@@ -281,14 +282,20 @@ impl<C: Clock> Monitor<C> {
             // Its last accesses. Its end is known, so an error means nothing else.
             let mut turn = Turn { source: &mut *self.source.0, pid, now, spent: &mut self.spent };
             let _ = watched.take_accesses(&mut turn);
-            let id = watched.id;
+            let (id, first) = (watched.id, watched.shared.first);
             self.release(id);
+            self.doubt(first);
         }
         self.source.0.detach(pid);
         self.follower.ended(pid);
         if self.alive().len() == 1 {
             self.forget_shared();
         }
+    }
+
+    /// A process for which so many shared pages were counted is there no more.
+    fn doubt(&mut self, first: u64) {
+        doubt(self.watched.values_mut().filter(|w| !w.exited), first);
     }
 
     /// Runs `f` on one process. The end of the process, or another program in its place, is a normal outcome.
@@ -327,6 +334,7 @@ impl<C: Clock> Monitor<C> {
         self.source.0.detach(pid);
         if let Some(watched) = self.watched.remove(&pid) {
             self.release(watched.id);
+            self.doubt(watched.shared.first);
             self.ended.add(&watched, self.clock.now());
         }
         // At once, but not each time that a program executes another: all targets are listed.

@@ -1,6 +1,7 @@
 //! One watched process: its tracker, its mappings, and other facts about it.
 
 use crate::Settings;
+use crate::shared::Counts;
 use crate::swapped::Swapped;
 use isotherm_heat::source::{Attached, Description, SourceResult};
 use isotherm_heat::track::{self, Extent, Room, Tracker, Tracking, Turn};
@@ -31,8 +32,7 @@ pub(crate) struct TargetMonitor {
     pub exited: bool,
     /// Of the last snapshot.
     past_regions: Box<[PastRegion]>,
-    pub counted_elsewhere_pages: u64,
-    pub maybe_shared_pages: u64,
+    pub shared: Counts,
     /// Its pages were compared with those of the other targets.
     pub is_compared: bool,
     /// It runs a KVM guest.
@@ -62,8 +62,7 @@ impl TargetMonitor {
             shown_mappings: [].into(),
             exited: false,
             past_regions: Box::default(),
-            counted_elsewhere_pages: 0,
-            maybe_shared_pages: 0,
+            shared: Counts::default(),
             is_compared: false,
             runs_guest: false,
             swapped: Swapped::default(),
@@ -144,7 +143,7 @@ impl TargetMonitor {
 
     /// Forgets which of its pages other targets map.
     pub fn forget_shared(&mut self) {
-        (self.counted_elsewhere_pages, self.maybe_shared_pages, self.is_compared) = (0, 0, false);
+        (self.shared, self.is_compared) = (Counts::default(), false);
     }
 
     /// The estimated slow-down in percent of one core.

@@ -1,5 +1,5 @@
-//! Sampled processes that map one piece of shared memory: clears of huge ranges leave its pages, and clears of whole processes
-//! do not. Time is virtual.
+//! Processes that map one piece of shared memory. Where they are sampled, clears of huge ranges leave its pages, and clears of whole processes
+//! do not. Where they are watched whole, each page counts once. Time is virtual.
 
 mod support;
 
@@ -7,8 +7,8 @@ use isotherm_heat::source::{BitsSink, Cleared, ClearedProcess, ClearedSink, Page
 use isotherm_heat::{Clock, Mask, Ns, PmdBits, TargetHeat, VirtualClock};
 use isotherm_monitor::{Follower, Mode, Monitor, Selection, Settings};
 use isotherm_sys::proc::Proc;
-use isotherm_units::PmdNo;
-use std::cell::RefCell;
+use isotherm_units::{Perms, PmdNo};
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use support::{MadeUp, nothing_cleared};
@@ -86,4 +86,60 @@ fn what_two_sampled_processes_share_is_measured_in_each() {
         assert!((2..=4).contains(&of(1).len()), "seed {seed}: {:?}", of(1));
         assert!(of(1).windows(2).all(|pair| pair[1] - pair[0] >= 2 * S), "seed {seed}: {:?}", of(1));
     }
+}
+
+/// The same frames in every process.
+struct OneFile(VirtualClock);
+
+impl PageSource for OneFile {
+    fn read(&mut self, _: u32, pmds: &[PmdNo], sink: &mut BitsSink<'_>) -> SourceResult<Progress> {
+        let bits = PmdBits::Pages { young: Mask::NONE, present: Mask::ALL };
+        pmds.iter().for_each(|pmd| sink(self.0.now(), *pmd, Some(bits)));
+        Ok(Progress { answered: pmds.len(), ..Progress::default() })
+    }
+
+    fn clear(&mut self, _: u32, pmds: &[PmdNo], sink: &mut ClearedSink<'_>) -> SourceResult<Progress> {
+        pmds.iter().for_each(|pmd| sink(self.0.now(), *pmd, Cleared::Except(Mask::NONE)));
+        Ok(Progress { answered: pmds.len(), ..Progress::default() })
+    }
+
+    fn clear_process(&mut self, _: u32, _: &[PmdNo], all: &[PmdNo]) -> SourceResult<ClearedProcess> {
+        Ok(ClearedProcess { pmds: all.to_vec(), ..nothing_cleared(self.0.now()) })
+    }
+
+    fn shared_frames(&mut self, _: u32, pmds: &[PmdNo], each: &mut dyn FnMut(Option<u64>)) -> SourceResult<bool> {
+        pmds.iter().flat_map(|pmd| (0..512).map(|page| pmd.0 << 9 | page)).for_each(|frame| each(Some(frame)));
+        Ok(true)
+    }
+}
+
+/// Three processes of the file, of which the last has started first, watched whole.
+fn three_of_a_file(time: &VirtualClock, oldest_has_ended: &Rc<Cell<bool>>) -> Monitor<VirtualClock> {
+    let has_ended = Rc::clone(oldest_has_ended);
+    let source = MadeUp {
+        perms: Perms::READ.union(Perms::SHARED),
+        start_ticks: |pid| 10 - u64::from(pid),
+        has_ended: Box::new(move |pid| pid == 3 && has_ended.get()),
+        ..MadeUp::of(OneFile(time.clone()), PMDS)
+    };
+    let follower = Follower::new(&Selection::OfSource(vec![1, 2, 3]), Proc::default()).unwrap();
+    let settings = Settings { mode: Mode::Whole, max_cpu_pct: 100.0, ..Settings::default() };
+    Monitor::new(Box::new(source), follower, time.clone(), settings)
+}
+
+#[test]
+fn shared_pages_count_for_the_oldest_and_are_doubtful_once_it_has_ended() {
+    let (time, has_ended) = (VirtualClock::default(), Rc::new(Cell::new(false)));
+    let mut monitor = three_of_a_file(&time, &has_ended);
+    let never = AtomicBool::new(false);
+    let mut counts = |until: Ns| {
+        monitor.watch(until, &never).unwrap();
+        let snapshot = monitor.snapshot(0);
+        snapshot.alive().map(|t| (t.id.pid, t.counted_elsewhere_pages, t.maybe_shared_pages)).collect::<Vec<_>>()
+    };
+    let all = PMDS * 512;
+    assert_eq!(counts(5 * S), [(1, all, 0), (2, all, 0), (3, 0, 0)]);
+    has_ended.set(true);
+    assert_eq!(counts(8 * S), [(1, 0, all), (2, 0, all)], "nobody knows what the two share");
+    assert_eq!(counts(30 * S), [(1, all, 0), (2, 0, 0)]);
 }

@@ -15,6 +15,10 @@ pub struct MadeUp<P> {
     /// Huge ranges of a process now, in one mapping or in several of equal size.
     pub pmds: Box<dyn Fn(u32) -> u64>,
     pub mappings: usize,
+    /// Of all mappings.
+    pub perms: Perms,
+    /// When a process has started.
+    pub start_ticks: fn(u32) -> u64,
     /// Whether a process has ended.
     pub has_ended: Box<dyn Fn(u32) -> bool>,
 }
@@ -23,7 +27,8 @@ impl<P> MadeUp<P> {
     /// Without reports.
     pub fn of(pages: P, pmds: u64) -> MadeUp<P> {
         let (pmds, has_ended) = (Box::new(move |_| pmds), Box::new(|_| false));
-        MadeUp { pages, accesses: Accesses::None, reports: None, pmds, mappings: 1, has_ended }
+        let (perms, start_ticks) = (Perms::UNKNOWN, |_| 1);
+        MadeUp { pages, accesses: Accesses::None, reports: None, pmds, mappings: 1, perms, start_ticks, has_ended }
     }
 }
 
@@ -34,7 +39,7 @@ impl<P: PageSource> AccessSource for MadeUp<P> {
     }
 
     fn attach(&mut self, pid: u32) -> SourceResult<Attached> {
-        Ok(Attached::here(TargetId { pid, start_ticks: 1 }, "made-up".into()))
+        Ok(Attached::here(TargetId { pid, start_ticks: (self.start_ticks)(pid) }, "made-up".into()))
     }
 
     fn detach(&mut self, _: u32) {}
@@ -46,7 +51,7 @@ impl<P: PageSource> AccessSource for MadeUp<P> {
         let pmds: Vec<PmdNo> = (1000..1000 + (self.pmds)(pid)).map(PmdNo).collect();
         let of = |part: &[PmdNo]| AddrRange::new(part[0].addr(), part[part.len() - 1].next().addr());
         let parts = pmds.chunks(pmds.len().div_ceil(self.mappings).max(1));
-        let mapping = |part| Mapping { range: of(part), name: String::new(), perms: Perms::UNKNOWN };
+        let mapping = |part| Mapping { range: of(part), name: String::new(), perms: self.perms };
         Ok(Layout { mappings: parts.map(mapping).collect(), pmds, ..Layout::default() })
     }
 
