@@ -21,7 +21,8 @@ MIN_DAY_SHARE = 0.5
 """Share of the day with rows, in the middle one of the days, below which a limit is withheld: the busy hours may be
 missing."""
 MIN_DAYS = 3
-"""Days with rows below which a limit is withheld: a peak of the week may be missing."""
+"""Days with rows below which a limit is withheld: a peak of the week may be missing. Hours at the ends of
+the time that was seen are no days."""
 MAX_THIN = 0.2
 """Share of thin intervals from which on everything is withheld."""
 MAX_UNMEASURED_PERMILLE = 100
@@ -112,6 +113,11 @@ def day_share(facts: Facts) -> float:
     return shares[len(shares) // 2] if shares else 0.0
 
 
+def whole_days(facts: Facts) -> int:
+    """Days with rows of at least half of the day."""
+    return sum(day["times"] >= INTERVALS_A_DAY * MIN_DAY_SHARE for day in facts.days)
+
+
 def withheld_because(facts: Facts) -> str | None:
     """Why nothing can be advised; `None` if something can."""
     # By the clock: five minutes of 300 instances say nothing about the rest of a day.
@@ -129,7 +135,7 @@ def confidence(facts: Facts) -> str:
     """High: a week on three hosts or more, all day, with few thin intervals and little unmeasured. Low: less than three
     days, one host, or less than half of the day.
     """
-    days, hosts = len(facts.days), facts.wss["hosts"]
+    days, hosts = whole_days(facts), facts.wss["hosts"]
     is_whole = day_share(facts) >= 0.9 and thin_share(facts) <= 0.02 and facts.wss["unmeasured_permille"] <= 20
     if days >= 7 and hosts >= 3 and is_whole:
         return "high"
@@ -181,11 +187,11 @@ def cannot_leave(row: Row) -> int:
 
 def _limit(facts: Facts) -> Advice | None:
     row = facts.wss
-    if len(facts.days) < MIN_DAYS:
-        text = f"limit withheld: {len(facts.days)} days of rows, fewer than {MIN_DAYS}"
-        return Advice(facts.service, "limit", text, None, "withheld", [coverage_text(facts)])
     if day_share(facts) < MIN_DAY_SHARE:
         text = f"limit withheld: rows of {day_share(facts):.0%} of a day, less than {MIN_DAY_SHARE:.0%}"
+        return Advice(facts.service, "limit", text, None, "withheld", [coverage_text(facts)])
+    if whole_days(facts) < MIN_DAYS:
+        text = f"limit withheld: {whole_days(facts)} days of rows, fewer than {MIN_DAYS}"
         return Advice(facts.service, "limit", text, None, "withheld", [coverage_text(facts)])
     growth = max(0.0, growth_per_day(facts)) * GROWTH_DAYS
     by_working_set = _rounded(max(row["p99_bytes"], row["max_bytes"]) * LIMIT_HEADROOM + growth)

@@ -172,16 +172,23 @@ def _add_compact(commands: Any) -> None:
     parser.set_defaults(run=_compact)
 
 
-def _pairs(given: list[str], option: str) -> dict[str, str]:
+def pairs(given: list[str], option: str) -> dict[str, str]:
+    """Names and values of an option that may be repeated."""
     for pair in given:
         if "=" not in pair:
             raise UsageError(f"{option} {pair!r}: write NAME=VALUE")
     return dict(pair.split("=", 1) for pair in given)
 
 
+def _at_least(least: int, option: str, value: int | None) -> None:
+    if value is not None and value < least:
+        raise UsageError(f"{option} {value}: give {least} or more")
+
+
 def _fleet(args: argparse.Namespace) -> Fleet:
+    _at_least(1, "--threads", args.threads)
     options: dict[str, Any] = {}
-    for name, text in _pairs(args.storage_option, "--storage-option").items():
+    for name, text in pairs(args.storage_option, "--storage-option").items():
         try:
             options[name] = json.loads(text)
         except ValueError:
@@ -217,7 +224,7 @@ def _progress(text: Callable[[], str]) -> Iterator[None]:
 def _query(args: argparse.Namespace) -> int:
     query = sqlfile.query(args.name)
     fleet = _fleet(args)
-    params: dict[str, object] = dict(_pairs(args.set, "--set"))
+    params: dict[str, object] = dict(pairs(args.set, "--set"))
     with _progress(lambda: f"{query.name}: reading {fleet.store.url}"):
         answer = fleet.ask(query, service=args.service, since=args.since, until=args.until, params=params)
     if args.parquet is not None:
@@ -257,7 +264,9 @@ def _write_parquet(answer: Answer, path: Path) -> None:
 
 
 def _chart(query: sqlfile.Query, answer: Answer, target: str, rows: int) -> None:
-    columns, shown = answer.arrow().column_names, _first(answer, rows)
+    # Lines are drawn whole.
+    columns = answer.arrow().column_names
+    shown = _first(answer, 0 if render.spec_of(query.name, columns).is_line else rows)
     if target == "-":
         print(f"{query.about}; {answer.window}\n")
         print(render.chart_text(query.name, columns, shown), end="")
@@ -301,6 +310,8 @@ def _queries(args: argparse.Namespace) -> int:
 
 
 def _compact(args: argparse.Namespace) -> int:
+    for name, least in (("days", 0), ("keep_days", 0), ("bucket_mib", 1)):
+        _at_least(least, f"--{name.replace('_', '-')}", getattr(args, name))
     fleet = _fleet(args)
     options = compact.Options(
         grace_s=duration_s(args.grace),
@@ -318,7 +329,8 @@ def _compact(args: argparse.Namespace) -> int:
             reports.append(report)
     changed = [report for report in reports if report.inputs or report.removed or report.note]
     if args.json:
-        print(json.dumps({"reports": [report.to_dict() for report in changed], "damaged": compactor.damaged}))
+        found = {"reports": [report.to_dict() for report in changed]}
+        print(json.dumps(found | {"damaged": compactor.damaged, "failed": compactor.failed}))
     elif changed:
         columns = ["table", "date", "inputs", "outputs", "rows", "bytes_before", "bytes_after", "removed", "note"]
         rows = [
@@ -331,7 +343,7 @@ def _compact(args: argparse.Namespace) -> int:
         )
     else:
         print("nothing to compact")
-    return 1 if compactor.damaged else 0
+    return 1 if compactor.damaged or compactor.failed else 0
 
 
 def _advise(args: argparse.Namespace) -> int:
@@ -345,7 +357,7 @@ def _advise(args: argparse.Namespace) -> int:
         print(json.dumps([advice.to_dict() for advice in found]))
         return 0
     for each in facts:
-        print(each.service)
+        print(render.printable(each.service))
         mine = [advice for advice in found if advice.service == each.service]
         for advice in mine:
             print(

@@ -157,6 +157,8 @@ class Compactor:
         self.options = options or Options()
         self.damaged: list[str] = []
         """Objects that were left as they are because they cannot be read."""
+        self.failed: list[str] = []
+        """Tables and days that could not be compacted, with the reason. The others are not held up by them."""
 
     def run(self, tables: list[str], days: int | None = None) -> Iterator[Report]:
         """Compacts, expires and cleans, a table and day after the other. `days` bounds how far back days are
@@ -168,11 +170,29 @@ class Compactor:
                 age_days = (today - date).days
                 is_expired = self.options.keep_days is not None and age_days > self.options.keep_days
                 if is_expired or days is None or age_days < days:
-                    yield self.day(TABLES[name], date, is_expired)
+                    yield self._tried(name, date, self._expired if is_expired else self._compacted)
                 elif age_days < days + CLEAN_DAYS and not self.options.dry_run:
-                    removed = self.clean(name, date)
-                    if removed:
-                        yield Report(name, date.isoformat(), removed=removed)
+                    report = self._tried(name, date, self._cleaned)
+                    if report.removed or report.note:
+                        yield report
+
+    def _tried(self, table: str, date: dt.date, work: Callable[[str, dt.date], Report]) -> Report:
+        """Does it, or reports why it could not be done."""
+        try:
+            return work(table, date)
+        except (FleetError, FileNotFoundError) as error:
+            self.failed.append(f"{table} of {date.isoformat()}: {error}")
+            self.options.warn(f"warning: {table} of {date.isoformat()} is left as it is: {error}")
+            return Report(table, date.isoformat(), note="failed")
+
+    def _compacted(self, table: str, date: dt.date) -> Report:
+        return self.day(TABLES[table], date)
+
+    def _expired(self, table: str, date: dt.date) -> Report:
+        return self.day(TABLES[table], date, is_expired=True)
+
+    def _cleaned(self, table: str, date: dt.date) -> Report:
+        return Report(table, date.isoformat(), removed=self.clean(table, date))
 
     def _dates(self, table: str) -> list[dt.date]:
         """Days with objects or with manifests."""
@@ -195,7 +215,7 @@ class Compactor:
     def _expire(self, report: Report, after: Manifest | None) -> None:
         if after is None:
             return
-        report.note = "expired"
+        report.note = "would expire" if self.options.dry_run else "expired"
         if not self.options.dry_run and not self.store.put_if_absent(after.path, after.to_json()):
             report.note = "another compaction was faster: its manifest counts"
 
@@ -210,6 +230,7 @@ class Compactor:
                 bucket_bytes=self.options.bucket_bytes,
             )
             if planned is None:
+                report.inputs = report.bytes_before = 0
                 return
             try:
                 self._carry_out(report, table, planned)

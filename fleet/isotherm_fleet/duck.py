@@ -201,7 +201,7 @@ class Duck:
         summed = ", ".join(f"cast(sum({column}) as bigint) as {column}" for column in sums)
         sql = (
             f"select date_trunc('hour', time) as time, {', '.join(keys)}, {summed} "
-            f"from read_parquet({_quoted(source)}) group by all"
+            f"from read_parquet({_quoted(source)}, hive_partitioning = false) group by all"
         )
         self._copy(self._sorted(table, sql), table.name, target)
 
@@ -230,17 +230,22 @@ class Duck:
         except duckdb.OutOfMemoryException as error:
             raise FleetError(f"query {self.store.url}: {_first_line(error)}; give more by --memory") from error
         except (duckdb.Error, OSError) as error:
-            missing, damaged = self._unreadable(paths)
-            if missing:
-                raise MissingObject(missing) from error
-            if damaged:
-                shown = ", ".join(damaged[:3]) + (f" and {len(damaged) - 3} more" if len(damaged) > 3 else "")
-                raise DamagedObject(
-                    f"read {shown} in {self.store.url}: damaged ({_first_line(error)}); restore it, or remove it, "
-                    "or give --skip-damaged",
-                    damaged,
-                ) from error
-            raise FleetError(f"query {self.store.url}: {_first_line(error)}") from error
+            unreadable = self.unreadable(paths, error)
+            raise unreadable or FleetError(f"query {self.store.url}: {_first_line(error)}") from error
+
+    def unreadable(self, paths: list[str], error: Exception) -> FleetError | None:
+        """The error that names the objects which are not there or cannot be read to the end; `None` if all can."""
+        missing, damaged = self._unreadable(paths)
+        if missing:
+            return MissingObject(missing)
+        if not damaged:
+            return None
+        shown = ", ".join(damaged[:3]) + (f" and {len(damaged) - 3} more" if len(damaged) > 3 else "")
+        return DamagedObject(
+            f"read {shown} in {self.store.url}: damaged ({_first_line(error)}); restore it, or remove it, "
+            "or give --skip-damaged",
+            damaged,
+        )
 
     def _unreadable(self, paths: list[str]) -> tuple[list[str], list[str]]:
         """Objects that are not there, and objects that cannot be read to the end. Reads them one by one, after an
@@ -255,7 +260,7 @@ class Duck:
                 while self.con.fetchmany(100_000):
                     pass
             except (duckdb.Error, OSError):
-                (damaged if self.store.fs.exists(self.store.full(path)) else missing).append(path)
+                (damaged if self.store.exists(path) else missing).append(path)
         return missing, damaged
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,10 +108,12 @@ class Fleet:
                 retried = True
             except DamagedObject as error:
                 new = set(error.paths) - skipped
-                if not self.settings.skip_damaged or not new:
+                # Sums by hour can be done without: the object beside them has the rows.
+                are_sums = all(contract.is_hourly(path.split("/")[1]) for path in new)
+                if not new or not (self.settings.skip_damaged or are_sums):
                     raise
                 skipped |= new
-                self.settings.warn(f"warning: {error}: skipped")
+                self.settings.warn(f"warning: {error}: {'its object is read instead' if are_sums else 'skipped'}")
 
     def newest_s(self) -> int:
         """The end of the hour of the newest interval in the store, in seconds since 1970."""
@@ -136,14 +138,14 @@ class Fleet:
                     paths.append(path)
         return paths
 
-    def resolve_sums(self, table: str, window: Window) -> list[str]:
+    def resolve_sums(self, table: str, window: Window, skipped: Collection[str] = ()) -> list[str]:
         """As `resolve`, with siblings in place of compacted objects where the window is of whole hours: they have sums
-        by hour.
+        by hour. Those that are `skipped` take no object's place.
         """
         paths = self.resolve(table, window)
         if table not in contract.HOURLY or window.since_s % 3600 or window.until_s % 3600:
             return paths
-        there = set().union(*(self.store.hourly(table, date) for date in window.dates()))
+        there = set().union(*(self.store.hourly(table, date) for date in window.dates())).difference(skipped)
         return [contract.hourly_path(path) if contract.hourly_path(path) in there else path for path in paths]
 
     def _views(
@@ -151,8 +153,8 @@ class Fleet:
     ) -> list[str]:
         every: list[str] = []
         for table in query.tables:
-            resolve = self.resolve_sums if query.is_sums else self.resolve
-            paths = [path for path in resolve(table, window) if path not in skipped]
+            found = self.resolve_sums(table, window, skipped) if query.is_sums else self.resolve(table, window)
+            paths = [path for path in found if path not in skipped]
             duck.view(contract.TABLES[table], paths, window, service)
             every += paths
         return every

@@ -6,6 +6,7 @@ Units come from the end of a column's name, which the queries keep to: `_bytes`,
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -37,6 +38,11 @@ def duration_text(seconds: float) -> str:
     return f"{seconds:.1f} s"
 
 
+def printable(text: str) -> str:
+    """The same without characters that a terminal obeys: names of processes are anybody's."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
 def value_text(column: str, value: Any) -> str:
     """A value with its unit, by the name of its column; `-` for none."""
     if value is None:
@@ -53,7 +59,7 @@ def value_text(column: str, value: Any) -> str:
         return duration_text(value / 1000)
     if column.endswith("_s"):
         return duration_text(value)
-    return str(value)
+    return printable(str(value))
 
 
 def heading(column: str) -> str:
@@ -163,6 +169,11 @@ def _scale(column: str) -> tuple[float, str]:
     return (2**30, "GiB") if "_bytes" in column else (1.0, "")
 
 
+def _plain(label: Any) -> str:
+    """A label that is no formula: matplotlib takes dollars for that."""
+    return printable(str(label)).replace("$", r"\$")
+
+
 def _draw_bars(axes: Any, spec: ChartSpec, rows: list[Row]) -> None:
     factor, unit = _scale(spec.values[0])
     height = 0.8 / len(spec.values)
@@ -172,7 +183,7 @@ def _draw_bars(axes: Any, spec: ChartSpec, rows: list[Row]) -> None:
             places, [float(row[column] or 0) / factor for row in rows], height=height, label=heading(column).lower()
         )
     axes.set_yticks(
-        [place + 0.4 - height / 2 for place in range(len(rows))], [str(row[spec.label]) for row in rows], fontsize=8
+        [place + 0.4 - height / 2 for place in range(len(rows))], [_plain(row[spec.label]) for row in rows], fontsize=8
     )
     axes.invert_yaxis()
     axes.set_xlabel(unit)
@@ -183,7 +194,9 @@ def _draw_lines(axes: Any, spec: ChartSpec, rows: list[Row]) -> None:
         for service in dict.fromkeys(row["service"] for row in rows):
             mine = [row for row in rows if row["service"] == service]
             points = [row[spec.values[0]] / 2**30 for row in mine]
-            axes.plot([iso(row[spec.label])[5:10] for row in mine], points, marker="o", label=service)
+            days = [dt.datetime.fromtimestamp(row[spec.label], dt.timezone.utc) for row in mine]
+            axes.plot(days, points, marker="o", label=_plain(service))
+        axes.tick_params(axis="x", labelrotation=30)
         axes.set_ylabel("GiB")
         return
     ages = [row[spec.label] / 1000 for row in rows]

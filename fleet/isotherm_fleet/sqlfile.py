@@ -50,9 +50,12 @@ class Param:
         if self.type != "bigint":
             return str(value)
         try:
-            return int(str(value))
+            number = int(str(value))
         except ValueError:
             raise UsageError(f"parameter {self.name}: {value!r} is no integer; it is {self.about}") from None
+        if number < 0:
+            raise UsageError(f"parameter {self.name}: {number} is negative; it is {self.about}")
+        return number
 
 
 @dataclass(frozen=True)

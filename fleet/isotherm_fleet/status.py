@@ -10,6 +10,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 
 from . import contract, render
+from .errors import FleetError
 from .fleet import Fleet
 
 
@@ -41,6 +42,8 @@ class Status:
     hosts: int = 0
     flags: dict[str, int] = field(default_factory=dict)
     """Hosts by what `coverage` flags."""
+    coverage_error: str | None = None
+    """Why that is not known, if it is not."""
 
     def to_dict(self) -> dict[str, object]:
         """For `--json`."""
@@ -53,7 +56,11 @@ def status(fleet: Fleet) -> Status:
     for name in fleet.store.tables():
         found.tables.append(_table(fleet, name))
     if any(table.table == "hosts" and table.days for table in found.tables):
-        rows = fleet.query("coverage").rows()
+        try:
+            rows = fleet.query("coverage").rows()
+        except FleetError as error:
+            found.coverage_error = str(error)
+            return found
         found.hosts = len(rows)
         found.flags = dict(sorted(Counter(flag for row in rows for flag in row["flags"].split()).items()))
     return found
@@ -61,9 +68,7 @@ def status(fleet: Fleet) -> Status:
 
 def _table(fleet: Fleet, name: str) -> TableStatus:
     dates = fleet.store.dates(name)
-    table = TableStatus(name, len(dates), is_known=name in contract.TABLES)
-    if dates:
-        table.first, table.last = dates[0].isoformat(), dates[-1].isoformat()
+    table = TableStatus(name, is_known=name in contract.TABLES)
     for date in dates:
         valid = fleet.store.manifest(name, date)
         names = set()
@@ -81,6 +86,10 @@ def _table(fleet: Fleet, name: str) -> TableStatus:
             else:
                 table.fresh += 1
         table.missing += len(valid.live - names)
+        if names or valid.live:
+            # Folders of days that have expired may be left, without anything in them.
+            table.days += 1
+            table.first, table.last = table.first or date.isoformat(), date.isoformat()
     return table
 
 
@@ -91,6 +100,8 @@ def text(found: Status) -> str:
     unknown = [table.table for table in found.tables if not table.is_known]
     if unknown:
         out += f"\ntables that this version does not know: {', '.join(unknown)}\n"
+    if found.coverage_error:
+        out += f"\nwhich hosts there are is not known: {found.coverage_error}\n"
     if found.hosts:
         flags = ", ".join(f"{count} {flag}" for flag, count in found.flags.items()) or "none flagged"
         out += f"\n{found.hosts} hosts in the last 7 days: {flags} (isotherm-fleet query coverage)\n"

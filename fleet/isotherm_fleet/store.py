@@ -70,6 +70,11 @@ class Store:
         with _explained(f"list {self.url}"):
             return bool(self.fs.exists(self.full(contract.ROOT)) or self.fs.exists(self.root))
 
+    def exists(self, path: str) -> bool:
+        """Whether there is an object of this path."""
+        with _explained(f"read {self.url}/{path}"):
+            return bool(self.fs.exists(self.full(path)))
+
     def entries(self, directory: str) -> Iterator[Entry]:
         """All objects below a folder, in no order; none if there is no such folder."""
         if self.is_local:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from .errors import UsageError
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_END_S = 253_402_300_800
 _DURATION = re.compile(r"(\d+)([smhdw])")
 
 
@@ -71,6 +72,8 @@ def parse_window(since: str | None, until: str | None, newest_s: int, default_si
         until_s = _time_s(until, "--until")
     since = since or default_since
     since_s = until_s - duration_s(since) if _DURATION.fullmatch(since) else _time_s(since, "--since")
+    if since_s < 0 or until_s > _END_S:
+        raise UsageError("the window is out of range: years from 1970 to 9999 can be asked for")
     if since_s >= until_s:
         raise UsageError(f"the window from {iso(since_s)} to {iso(until_s)} is empty: --since has to be before --until")
     return Window(since_s, until_s)

@@ -41,8 +41,21 @@ class SparkCompactor(compact.Compactor):
 
     def merge(self, table: Table, planned: compact.Plan) -> tuple[list[str], int, int]:
         """Writes the compacted objects. Returns their paths, rows and bytes."""
+        paths = list(planned.inputs)
         with Duck(self.store, self.options.memory, self.options.threads) as duck:
-            duck.check(table.name, list(planned.inputs))
+            duck.check(table.name, paths)
+            try:
+                return self._merged(table, planned)
+            except FleetError:
+                raise
+            except Exception as error:
+                # Spark has errors of its own, which name no object.
+                unreadable = duck.unreadable(paths, error)
+                if unreadable is None:
+                    raise
+                raise unreadable from error
+
+    def _merged(self, table: Table, planned: compact.Plan) -> tuple[list[str], int, int]:
         rows = self.spark.read.option("mergeSchema", "true").parquet(*uris(self.store, list(planned.inputs)))
         expected = rows.count()
         if table.name in contract.HOURLY:

@@ -13,6 +13,7 @@ import sys
 from engine import ask, session
 
 from isotherm_fleet import sqlfile
+from isotherm_fleet.cli import pairs
 from isotherm_fleet.errors import FleetError, UsageError
 from isotherm_fleet.fleet import Fleet
 from isotherm_fleet.store import open_store
@@ -36,7 +37,7 @@ def main(argv: list[str]) -> int:
     try:
         query = sqlfile.query(args.name)
         fleet = Fleet(open_store(args.store))
-        params: dict[str, object] = dict(pair.split("=", 1) for pair in args.set if "=" in pair)
+        params: dict[str, object] = dict(pairs(args.set, "--set"))
         window = fleet.window(args.since, args.until, query.default_window(params))
         spark = session(f"isotherm-fleet {query.name}")
         answer = ask(spark, fleet, query, window, args.service, params)

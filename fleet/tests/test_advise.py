@@ -135,6 +135,10 @@ def test_advice_is_withheld_where_coverage_is_thin() -> None:
         (advice,) = advise.advise(facts(**changed))
         assert advice.confidence == "withheld" and reason in advice.text and advice.bytes is None
     assert advise.advise(facts(days=facts().days[:2]))[0].text == "limit withheld: 2 days of rows, fewer than 3"
+    day = facts().days[0]
+    # 23:00 to 01:00 two midnights later.
+    ends = [day | {"times": 12}, day, day | {"times": 12}]
+    assert advise.advise(facts(days=ends))[0].text == "limit withheld: 1 days of rows, fewer than 3"
 
 
 def test_confidence_follows_days_and_hosts() -> None:
@@ -148,4 +152,4 @@ def test_facts_come_from_the_queries(made: Maker) -> None:
     assert [each.service for each in found] == ["batch", "web", "postgres", "redis-cache"]
     for each in found:
         assert len(each.days) == 2 and each.tier is not None and each.huge is not None
-        assert advise.advise(each)[0].text == "limit withheld: 2 days of rows, fewer than 3"
+        assert advise.advise(each)[0].text == "limit withheld: 1 days of rows, fewer than 3"

@@ -58,6 +58,16 @@ def test_exit_codes(made: Maker, capsys: pytest.CaptureFixture[str], tmp_path: P
     store = ["--store", str(made.root)]
     assert "no query nope" in output(capsys, "query", "nope", *store, code=2)
     assert "write NAME=VALUE" in output(capsys, "query", "wss", *store, "--set", "age", code=2)
+    for name, wrong in (
+        ("wss", ["--since", "1000000d"]),
+        ("change", ["--set", "days=-3"]),
+        ("wss", ["--threads", "0"]),
+    ):
+        output(capsys, "query", name, *store, *wrong, code=2)
+    there = sorted(made.root.rglob("*"))
+    for wrong in (["--keep-days", "-1"], ["--days", "-1"], ["--bucket-mib", "0"]):
+        assert "or more" in output(capsys, "compact", *store, *wrong, code=2)
+    assert sorted(made.root.rglob("*")) == there
     assert "no store" in output(capsys, "query", "wss", "--store", "", code=2)
     assert "no such folder" in output(capsys, "query", "wss", "--store", str(tmp_path / "nope"), code=1)
     assert "no rollups" in output(capsys, "query", "wss", "--store", str(tmp_path), code=1)
@@ -104,6 +114,21 @@ def test_a_reader_that_closes_the_pipe_early_is_no_failure(made: Maker) -> None:
     child.stdout.close()
     assert (child.wait(), child.stderr.read()) == (0, b"")
     child.stderr.close()
+
+
+def test_a_damaged_object_of_hosts_does_not_hide_the_rest(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad = sorted(copied.glob("v1/hosts/date=*/hour=*/*.parquet"))[-1]
+    bad.write_bytes(bad.read_bytes()[:-9])
+    found = json.loads(output(capsys, "status", "--store", str(copied), "--json"))
+    assert len(found["tables"]) == 7 and bad.name in found["coverage_error"]
+    (copied / "v1/wss/date=2020-01-01").mkdir()
+    again = json.loads(output(capsys, "status", "--store", str(copied), "--json"))
+    assert again["tables"] == found["tables"], "a day without objects is no day"
+
+
+def test_names_do_not_move_the_cursor() -> None:
+    assert render.value_text("service", "a\x1b[2J\nb") == "a\ufffd[2J\ufffdb"
+    assert render.value_text("service", "größe $x$") == "größe $x$"
 
 
 def test_values_have_units() -> None:

@@ -241,9 +241,42 @@ def test_of_two_compactions_at_once_one_counts(copied: Path) -> None:
     assert answers(copied) == before
 
 
+def test_a_damaged_sibling_costs_time_and_no_answer(copied: Path) -> None:
+    before = answers(copied)
+    compacted(copied)
+    siblings = sorted(copied.glob("v1/idle_1h/date=*/bucket=*/*.parquet"))
+    siblings[0].write_bytes(siblings[0].read_bytes()[:-9])
+    warnings: list[str] = []
+    cold = isotherm_fleet.open(str(copied), warn=warnings.append).query("cold").rows()
+    assert cold == before["cold"]
+    assert len(warnings) == 1 and warnings[0].endswith("its object is read instead")
+
+
+def test_a_store_below_a_folder_that_looks_like_a_partition(copied: Path, tmp_path: Path) -> None:
+    root = tmp_path / "host=x"
+    copied.rename(root)
+    before = answers(root)
+    compacted(root)
+    assert answers(root) == before
+
+
+def test_one_table_and_day_holds_up_no_other(copied: Path) -> None:
+    bad = copied / "v1/_manifests/wss" / f"date={START.date().isoformat()}" / "00000001.json"
+    bad.parent.mkdir(parents=True)
+    bad.write_text("no manifest")
+    warnings: list[str] = []
+    compactor = Compactor(open_store(str(copied)), Options(grace_s=0.0, warn=warnings.append))
+    reports = list(compactor.run(TABLES))
+    assert len(compactor.failed) == len(warnings) == 1 and bad.name in compactor.failed[0]
+    assert {(report.table, report.date) for report in reports if not report.outputs} == {
+        ("wss", START.date().isoformat())
+    }
+
+
 def test_a_dry_run_changes_nothing(copied: Path) -> None:
     there = sorted(copied.rglob("*"))
     reports = compacted(copied, dry_run=True)
+    assert reports
     assert all(report.inputs and report.note.startswith("would become") for report in reports)
     assert sorted(copied.rglob("*")) == there
 

@@ -116,6 +116,44 @@ def test_cold_memory_and_refaults_by_age(made: Maker) -> None:
         assert answer[age_ms]["refault_bytes_per_min"] == back * PAGE // 1000
 
 
+def an_interval(small: Maker, covered_s: int = 300, sequence: int = 0) -> None:
+    """An interval of a host with one service, of which so much is covered."""
+    key = {"time": START, "host": host_key(0), "service": "a", "cgroup": "/a"}
+    rows = {
+        "hosts": host_row(0, START, random.Random(1)) | {"covered_ns": covered_s * 10**9},
+        "wss": key | wss_values(20_000, random.Random(1)),
+        "heat": key | {"kind": "anon", "code": 40, "pages": 4_000, "huge_pages": 0, "swapped_pages": 0},
+        "idle": key | {"code": 180, "pages": 9_000},
+        "refaults": key | {"code": 180, "pages": 30_000},
+        "huge_opportunity": key | {"level": 16, "ranges": 4, "huge_ranges": 0},
+    }
+    for table, row in rows.items():
+        small.write(table, [row], host_key(0), START, sequence)
+
+
+def test_what_came_back_is_by_the_time_that_was_watched(tmp_path: Path) -> None:
+    rates = []
+    for covered_s in (300, 150):
+        an_interval(Maker(tmp_path / str(covered_s)), covered_s)
+        rows = isotherm_fleet.open(str(tmp_path / str(covered_s))).query("cold").rows()
+        rates.append(max(row["refault_bytes_per_min"] for row in rows))
+    assert rates == [6_000 * PAGE, 12_000 * PAGE]
+
+
+def test_an_interval_that_a_boot_has_twice_counts_once(tmp_path: Path) -> None:
+    once, twice = Maker(tmp_path / "once"), Maker(tmp_path / "twice")
+    an_interval(once)
+    for sequence in (0, 1):
+        an_interval(twice, sequence=sequence)
+    for name, params in (("cold", {}), ("tier", {"max_refault_ppm": 10**6}), ("huge", {}), ("change", {"days": 1})):
+        rows = [isotherm_fleet.open(str(made.root)).query(name, **params).rows() for made in (once, twice)]
+        assert rows[0] == rows[1] and rows[0], name
+    outliers = [
+        isotherm_fleet.open(str(made.root)).query("outliers", min_hosts=1, min_score=0).rows() for made in (once, twice)
+    ]
+    assert outliers[0] == outliers[1] and outliers[0][0]["wss_mean_bytes"] == 20_000 * PAGE
+
+
 def test_hot_memory_on_small_pages(made: Maker) -> None:
     answer = {row["service"]: row for row in isotherm_fleet.open(str(made.root)).query("huge").rows()}
     intervals = len({row["time"] for row in made.rows["hosts"]})

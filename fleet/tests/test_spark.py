@@ -132,7 +132,7 @@ def test_a_compaction_on_spark_writes_what_duckdb_would(spark: Any, tmp_path: Pa
         list(Compactor(open_store(str(tmp_path / "a")), options).run(tables))
         reports = list(spark_compact.SparkCompactor(spark, open_store(str(tmp_path / "b")), options).run(tables))
         assert [report.table for report in reports if report.rows] == tables
-        for table in tables:
+        for table in (*tables, "heat_1h"):
             ours, theirs = (compacted_rows(tmp_path / name, table) for name in "ab")
             assert ours.keys() == theirs.keys() and ours
             for key, rows in ours.items():
@@ -147,6 +147,19 @@ def test_a_compaction_on_spark_writes_what_duckdb_would(spark: Any, tmp_path: Pa
                 Maker(tmp_path / name, seed=9, hosts=1, intervals_per_hour=3).hour(0, START + dt.timedelta(hours=5))
     answers = [Fleet(open_store(str(tmp_path / name))).query("wss").rows() for name in "ab"]
     assert answers[0] == answers[1]
+
+
+def test_a_damaged_object_holds_up_no_other_on_spark(spark: Any, copied: Path) -> None:
+    import compact as spark_compact
+
+    path = sorted(copied.glob("v1/actions/date=*/hour=*/*.parquet"))[0]
+    data = bytearray(path.read_bytes())
+    data[4:200] = bytes(196)
+    path.write_bytes(data)
+    compactor = spark_compact.SparkCompactor(spark, open_store(str(copied)), Options(grace_s=-60))
+    reports = list(compactor.run(["actions"]))
+    assert compactor.damaged == [str(path.relative_to(copied))]
+    assert [report.outputs for report in reports] == [1, 1] and path.exists()
 
 
 def test_the_metadata_of_spark_is_that_of_the_format(spark: Any, tmp_path: Path) -> None:

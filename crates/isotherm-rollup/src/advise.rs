@@ -143,14 +143,15 @@ impl Point {
             let whole = u128::from(bytes) * u128::from(host_covered_ns.max(1)) / u128::from(ran_ns);
             u64::try_from(whole).unwrap_or(u64::MAX)
         };
-        Point { resident: scaled(self.resident), wss_10m: scaled(self.wss_10m), ..self }
+        let (resident, wss_10m) = (scaled(self.resident), scaled(self.wss_10m));
+        Point { resident, wss_10m, unmeasured: scaled(self.unmeasured), ..self }
     }
 }
 
 /// How much of its memory nothing is known of, percent, over all intervals.
 fn unmeasured_pct(points: &[(i64, Point)]) -> u64 {
     let sum = |of: fn(&Point) -> u64| points.iter().map(|(_, point)| u128::from(of(point))).sum::<u128>();
-    // Neither is scaled, but for time in which it did not run.
+    // Both are scaled alike.
     let (unmeasured, resident) = (sum(|p| p.unmeasured), sum(|p| p.resident));
     u64::try_from(unmeasured * 100 / resident.max(1)).unwrap_or(u64::MAX)
 }
@@ -171,7 +172,7 @@ pub struct Advisor {
     only: Option<String>,
     /// Covered time from which on there is advice, hours.
     min_hours: u64,
-    /// Intervals that are covered well enough, with the time that is covered.
+    /// Intervals, with the time that is covered.
     covered: BTreeMap<i64, u64>,
     /// Intervals of each host, and those that a host had twice: its clock was set back by hours. Rows of both would be added up.
     seen: BTreeMap<String, BTreeSet<i64>>,
@@ -231,10 +232,8 @@ impl Advisor {
                 if !self.seen.entry(host.to_owned()).or_default().insert(time) {
                     self.twice.insert(time);
                 }
-                if number("covered_ns") >= INTERVAL_NS * MIN_COVERED_PCT / 100 {
-                    let covered = self.covered.entry(time).or_default();
-                    *covered = number("covered_ns").max(*covered);
-                }
+                let covered = self.covered.entry(time).or_default();
+                *covered = number("covered_ns").max(*covered);
                 continue;
             }
             if !self.is_wanted(host) {
@@ -282,19 +281,25 @@ impl Advisor {
         all
     }
 
+    /// The time of an interval that is covered, if that is enough of it.
+    fn well_covered(&self, time: i64) -> Option<u64> {
+        self.covered.get(&time).copied().filter(|covered| *covered >= INTERVAL_NS * MIN_COVERED_PCT / 100)
+    }
+
     fn of_service(&self, name: &str, rows: &Rows) -> Advice {
         let points: Vec<(i64, Point)> = rows
             .points
             .iter()
             .filter(|(time, _)| !self.twice.contains(time))
-            .filter_map(|(time, point)| Some((*time, point.while_it_ran(*self.covered.get(time)?))))
+            .filter_map(|(time, point)| Some((*time, point.while_it_ran(self.well_covered(*time)?))))
             .collect();
         let covered_hours = points.len() as u64 / 12;
         let unmeasured_pct = unmeasured_pct(&points);
         let is_known = unmeasured_pct <= MAX_UNMEASURED_PCT;
         let confidence = if is_known { Confidence::of(covered_hours, self.min_hours) } else { Confidence::Withheld };
         let is_given = confidence != Confidence::Withheld;
-        let evidence = evidence(rows, &points);
+        let watched_ns = rows.points.keys().filter_map(|time| self.covered.get(time)).sum();
+        let evidence = evidence(rows, &points, watched_ns);
         let growth_bytes_per_day = growth(&points);
         let limit_over =
             |bytes: u64| bytes / 100 * (100 + RESERVE_PCT) + growth_bytes_per_day.unwrap_or_default() * GROWTH_DAYS;
@@ -333,7 +338,8 @@ impl Advisor {
     }
 }
 
-fn evidence(rows: &Rows, points: &[(i64, Point)]) -> Evidence {
+/// `watched_ns` is the time of all intervals that is covered: what came back was seen in it, and nothing of what came back besides.
+fn evidence(rows: &Rows, points: &[(i64, Point)], watched_ns: u64) -> Evidence {
     let sorted = |of: fn(&Point) -> u64| {
         let mut values: Vec<u64> = points.iter().map(|(_, point)| of(point)).collect();
         values.sort_unstable();
@@ -349,8 +355,13 @@ fn evidence(rows: &Rows, points: &[(i64, Point)]) -> Evidence {
         wss_1h_p99_bytes: percentile(&wss_1h, 99),
         resident_p99_bytes: percentile(&resident, 99),
         idle_1h_bytes: Bytes::of_pages(rows.idle_pages / intervals).0,
-        back_bytes_per_minute: Bytes::of_pages(rows.back_pages / intervals / 5).0,
+        back_bytes_per_minute: per_minute(Bytes::of_pages(rows.back_pages).0, watched_ns),
     }
+}
+
+fn per_minute(bytes: u64, watched_ns: u64) -> u64 {
+    let a_minute = u128::from(bytes) * 60_000_000_000 / u128::from(watched_ns.max(1));
+    if watched_ns == 0 { 0 } else { u64::try_from(a_minute).unwrap_or(u64::MAX) }
 }
 
 /// The smallest value that so many percent of the values do not exceed; 0 of none.
@@ -456,6 +467,25 @@ mod tests {
         );
         assert!(unknown.because.contains("60% of its memory"), "{}", unknown.because);
         assert_eq!(part(GIB).confidence, Confidence::High);
+        // A job of a minute: both are means over five.
+        let job = a_week(|_| Point { unmeasured: 45 * GIB, ..steady(100 * GIB, INTERVAL_NS / 5) });
+        assert_eq!(job.confidence, Confidence::Withheld);
+        assert!(job.because.contains("45% of its memory"), "{}", job.because);
+    }
+
+    #[test]
+    fn what_came_back_is_by_the_time_that_was_watched() {
+        let of = |watched_ns: u64| {
+            let mut advisor = Advisor::new(None);
+            let mut rows = Rows { back_pages: 12 * 256, ..Rows::default() };
+            for n in 0..12 {
+                advisor.covered.insert(n * 300_000_000, watched_ns);
+                rows.points.insert(n * 300_000_000, steady(GIB, INTERVAL_NS));
+            }
+            advisor.of_service("a", &rows).evidence.back_bytes_per_minute
+        };
+        // A MiB in five minutes, or in one.
+        assert_eq!([INTERVAL_NS, INTERVAL_NS / 5, 0].map(of), [(1 << 20) / 5, 1 << 20, 0]);
     }
 
     #[test]

@@ -27,6 +27,11 @@ pub struct Host {
 }
 
 impl Host {
+    /// Whether this is a machine id: 32 hexadecimal digits, with or without dashes.
+    pub fn is_machine_id(text: &str) -> bool {
+        parse_id(text).is_some()
+    }
+
     /// Of the contents of `/etc/machine-id`, the name of the host, and the contents of `/proc/sys/kernel/random/boot_id`. What is no
     /// id counts as none.
     pub fn new(machine_id: &str, hostname: &str, boot_id: &str) -> Host {

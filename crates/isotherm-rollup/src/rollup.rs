@@ -66,6 +66,8 @@ pub struct Rollup {
     covered_until_unix_ns: u64,
     /// How long the last window was that counted. The next one is expected to be as long.
     window_ns: u64,
+    /// Of snapshots that do not count, for the next one that does.
+    skew_left_ns: i64,
     /// Snapshots that were lost before an interval was open.
     lost: u64,
     /// Rows that are in no object yet, by hour.
@@ -86,6 +88,7 @@ impl Rollup {
             last_end_unix_ns: None,
             covered_until_unix_ns: 0,
             window_ns: 0,
+            skew_left_ns: 0,
             lost: 0,
             hours: BTreeMap::new(),
             fresh: Vec::new(),
@@ -108,9 +111,11 @@ impl Rollup {
     pub fn push(&mut self, snapshot: &Snapshot) {
         let end_unix_ns = snapshot.host.end_unix_ns;
         let steps = self.counters.step(snapshot);
-        let skew_ns = self.skew_ns(end_unix_ns, &steps);
+        let skew_ns = self.skew_left_ns.saturating_add(self.skew_ns(end_unix_ns, &steps));
+        self.skew_left_ns = 0;
         if !self.begin_at(end_unix_ns) {
             self.lost(1);
+            self.skew_left_ns = skew_ns;
             self.last_end_unix_ns = Some(end_unix_ns);
             return;
         }

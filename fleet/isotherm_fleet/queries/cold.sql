@@ -15,7 +15,21 @@ with ages as (
     ) as a (code, age_ms)
 ),
 spans as (
-    select host, count(distinct time_s) as intervals from hosts group by host
+    -- An interval that one boot has twice, as after a clock that was set back by hours, counts twice, since its rows do. Clones have boots of their own.
+    select
+        host,
+        cast(sum(times) as bigint) as intervals,
+        cast(floor(sum(least(covered_ns, times * 300000000000)) / 1000000000) as bigint) as covered_s
+    from (
+        select host, time_s, max(times) as times, cast(sum(covered_ns) as bigint) as covered_ns
+        from (
+            select host, time_s, boot_id, count(*) as times, cast(sum(covered_ns) as bigint) as covered_ns
+            from hosts
+            group by host, time_s, boot_id
+        ) as by_boot
+        group by host, time_s
+    ) as by_time
+    group by host
 ),
 working as (
     select
@@ -40,12 +54,12 @@ idle_codes as (
     group by code
 ),
 refault_codes as (
-    -- Thousandths of a page a minute: a rare refault must not be rounded to none.
-    select code, cast(sum(floor(pages * 200 / intervals)) as bigint) as millipages_per_min
+    -- Thousandths of a page a minute: a rare refault must not be rounded to none. By the time that was watched: what came back besides was not seen.
+    select code, cast(sum(floor(pages * 60000 / covered_s)) as bigint) as millipages_per_min
     from (
         select host, code, cast(sum(pages) as bigint) as pages from refaults group by host, code
     ) as by_host
-    inner join spans on by_host.host = spans.host
+    inner join spans on by_host.host = spans.host and covered_s > 0
     group by code
 ),
 cold_at as (

@@ -102,8 +102,25 @@ fn of_rollups(dir: &Path, args: &AdviseArgs) -> Result<Advisor> {
             let first = advisor.hosts().values().next().map_or("", String::as_str);
             return Err(Usage(format!("these are rollups of {hosts} hosts: name one, such as --host {first}")).into());
         }
+        if table == Table::Hosts {
+            check_is_one(&advisor, args.host.as_deref())?;
+        }
     }
     Ok(advisor)
+}
+
+/// Fails where several hosts have this name, as clones have: their memory would be added up.
+fn check_is_one(advisor: &Advisor, name: Option<&str>) -> Result<(), Usage> {
+    let Some(name) = name.filter(|name| !advisor.hosts().contains_key(*name)) else { return Ok(()) };
+    let keys: Vec<&str> = advisor.hosts().iter().filter(|(_, of)| *of == name).map(|(key, _)| key.as_str()).collect();
+    if keys.len() > 1 {
+        return Err(Usage(format!(
+            "{} hosts have the name {name}: give --host one of {}",
+            keys.len(),
+            keys.join(", ")
+        )));
+    }
+    Ok(())
 }
 
 /// Objects below a directory, which is that of a table: by date, then by hour. A table without rows has none.

@@ -38,7 +38,7 @@ pub struct RollupArgs {
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
     /// Machine id of the host that was recorded, as in its /etc/machine-id; only a key that is made from it is written
-    #[arg(long, value_name = "ID", requires = "host")]
+    #[arg(long, value_name = "ID", requires = "host", value_parser = machine_id)]
     pub machine_id: Option<String>,
     /// Take names and labels of services from this settings file, from its tables named service
     #[arg(long, value_name = "FILE")]
@@ -121,6 +121,11 @@ fn run(args: &RollupArgs) -> Result<()> {
         text(&report, &args.to)?
     }
     report.check(&args.to)
+}
+
+/// One that is mistyped would be taken for none, and hosts of one name for one host.
+fn machine_id(text: &str) -> Result<String, String> {
+    if Host::is_machine_id(text) { Ok(text.to_owned()) } else { Err("it has 32 hexadecimal digits".into()) }
 }
 
 /// Whose recording it is. Without a name, ours.

@@ -59,7 +59,9 @@ fn what_cannot_be_read_or_written_is_named() {
     fs::write(stage.path("file"), "").unwrap();
     stage.isotherm("rollup rec --to file").ended(1).says("file/v1/");
     stage.isotherm("rollup rec").ended(2).says("--to");
-    stage.isotherm("rollup rec --to d --machine-id x").ended(2).says("--host");
+    let id = "0123456789abcdef0123456789abcdef";
+    stage.isotherm(&format!("rollup rec --to d --machine-id {id}")).ended(2).says("--host");
+    stage.isotherm("rollup rec --to d --host a --machine-id x").ended(2).says("32 hexadecimal digits");
 }
 
 #[test]
@@ -76,6 +78,8 @@ fn a_recording_of_seconds_gives_no_advice_and_neither_do_its_rollups() {
     stage.isotherm("rollup rec --to d --host db-2").ended(0);
     stage.isotherm("advise d").ended(2).says("rollups of 2 hosts").says("--host");
     stage.isotherm("advise d --host db-2").ended(0).prints("SERVICE");
+    stage.isotherm("rollup rec --to d --host db-2 --machine-id 0123456789abcdef0123456789abcdef").ended(0);
+    stage.isotherm("advise d --host db-2").ended(2).says("2 hosts have the name db-2: give --host one of");
     stage.isotherm("advise d --host db-3").ended(1).says("--host");
     stage.isotherm("advise rec --host db-1").ended(2).says("--host is for rollups");
     stage.isotherm("advise nowhere").ended(1).says("nowhere");
