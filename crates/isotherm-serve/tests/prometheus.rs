@@ -68,7 +68,10 @@ fn expressions() -> Vec<String> {
     let panels = dashboard["panels"].as_array().unwrap();
     let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
     let all = targets.filter_map(|target| target["expr"].as_str());
-    all.map(|expression| expression.replace("$instance", ".*").replace("$cgroup", ".*")).collect()
+    all.map(|expression| {
+        expression.replace("$instance", ".*").replace("$cgroup", ".*").replace("$__rate_interval", "1m")
+    })
+    .collect()
 }
 
 #[test]

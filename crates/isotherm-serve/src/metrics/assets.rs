@@ -4,7 +4,7 @@
 
 use super::table::{
     ACTIONS, CGROUP_LIMIT, HOT_SMALL, IDLE_AGE, LAST_SNAPSHOT, LOST_SNAPSHOTS, MEMORY, MONITOR_CPU, MONITOR_CPU_BUDGET,
-    PAGED_OUT, REFAULTED, SLOWDOWN, SLOWDOWN_BUDGET, UNMEASURED, WORKING_SET,
+    PAGED_OUT, REFAULTED, SLOWDOWN, SLOWDOWN_BUDGET, UNMEASURED, WINDOW, WORKING_SET,
 };
 use super::table::{ALL, CGROUP_LABELS, Kind, MAX_CGROUPS, MAX_PROCESSES, Metric, Of, PROCESS_LABELS};
 use crate::args::{Args, Print};
@@ -41,10 +41,16 @@ struct Alert {
     description: &'static str,
 }
 
-/// Sums of [`MEMORY`] over classes and page sizes.
-fn memory_of(selector: &str) -> String {
-    format!("sum without (class, page_size) ({}{selector})", MEMORY.name)
+/// Sums of [`MEMORY`] over classes and page sizes. Nobody can page out or limit the cgroup of all others.
+fn memory_of(class: &str) -> String {
+    format!("sum without (class, page_size) ({}{{cgroup!=\"other\"{class}}})", MEMORY.name)
 }
+
+/// By which series of one host are joined: names of hosts are unique in a cluster, and alerts are routed by the others. A pod that was replaced is
+/// found, too.
+const BY_HOST: &str = "by (cluster, namespace, job, instance)";
+/// Heat of guests is never known.
+const NO_GUESTS: &str = "cgroup!~\"/machine.slice/machine-qemu.*\"";
 
 fn capacity_alerts() -> [Alert; 3] {
     let (wss, limit) = (WORKING_SET.name, CGROUP_LIMIT.name);
@@ -54,42 +60,53 @@ fn capacity_alerts() -> [Alert; 3] {
             expr: format!("{wss}{{window=\"1m\"}} / ignoring (window) {limit} > 0.9"),
             wait: "10m",
             severity: "warning",
-            summary: "Working set of {{ $labels.cgroup }} is near its memory limit",
+            summary: "Working set of {{ $labels.cgroup }} on {{ $labels.instance }} is near its memory limit",
             description: "{{ $value | humanizePercentage }} of the limit, which is its own or one above it (that others may share), is accessed every minute. Little is left to reclaim: raise the limit, or move load away.",
         },
         Alert {
             name: "IsothermLargeColdShare",
             expr: format!(
                 "{} / {} > 0.7 and {} > 1073741824",
-                memory_of("{class=\"idle\"}"),
+                memory_of(",class=\"idle\""),
                 memory_of(""),
                 memory_of("")
             ),
             wait: "1h",
             severity: "info",
-            summary: "Most memory of {{ $labels.cgroup }} is cold",
+            summary: "Most memory of {{ $labels.cgroup }} on {{ $labels.instance }} is cold",
             description: "{{ $value | humanizePercentage }} of its resident memory has been accessed less often than every minute, for an hour. It could be paged out, or its limit lowered.",
         },
         Alert {
-            name: "IsothermRefaultCeilingMet",
-            // 64 pages a minute are allowed however small the working set.
+            name: "IsothermRefaults",
+            // 64 pages a minute are allowed however small the working set. The ceiling itself is by process.
             expr: format!(
                 "60 * rate({0}[5m]) / ignoring (window) {wss}{{window=\"1m\"}} > 0.002 and 60 * rate({0}[5m]) > 262144",
                 REFAULTED.sample_name()
             ),
             wait: "5m",
             severity: "warning",
-            summary: "Memory of {{ $labels.cgroup }} comes back after it was paged out",
-            description: "{{ $value | humanizePercentage }} of the working set comes back each minute. Page-out stops at 0.2% by default; a longer min_idle avoids it.",
+            summary: "Memory of {{ $labels.cgroup }} on {{ $labels.instance }} comes back after it was paged out",
+            description: "{{ $value | humanizePercentage }} of the working set comes back each minute. isotherm status shows of which process, and whether page-out has stopped for it; a longer min_idle avoids it.",
         },
     ]
 }
 
-fn health_alerts() -> [Alert; 3] {
+fn health_alerts() -> [Alert; 4] {
     [
         Alert {
+            name: "IsothermDown",
+            expr: "up{job=\"isotherm\"} == 0".into(),
+            wait: "5m",
+            severity: "critical",
+            summary: "Isotherm on {{ $labels.instance }} does not answer",
+            description: "Scrapes have failed for five minutes: the server or its monitor has ended or never had a window, or the token or the certificate is wrong. The page of targets in Prometheus has the answer.",
+        },
+        Alert {
             name: "IsothermMonitorBlind",
-            expr: format!("sum by (instance) ({}) / sum by (instance) ({}) > 0.5", UNMEASURED.name, MEMORY.name),
+            expr: format!(
+                "sum {BY_HOST} ({}{{{NO_GUESTS}}}) / sum {BY_HOST} ({}{{{NO_GUESTS}}}) > 0.5",
+                UNMEASURED.name, MEMORY.name
+            ),
             wait: "30m",
             severity: "warning",
             summary: "Isotherm knows little of the memory of {{ $labels.instance }}",
@@ -97,13 +114,15 @@ fn health_alerts() -> [Alert; 3] {
         },
         Alert {
             name: "IsothermNoSnapshots",
-            // Without a scrape, the series ends within minutes: its last value has to be found all the same.
-            // By host: the pod that was replaced is found, too.
-            expr: format!("time() - max by (instance) (last_over_time({}[1h])) > 120", LAST_SNAPSHOT.name),
+            // Where scrapes fail, the series ends: that is the other alert's.
+            expr: format!(
+                "time() - max {BY_HOST} ({}) > 120 + 2 * max {BY_HOST} ({})",
+                LAST_SNAPSHOT.name, WINDOW.name
+            ),
             wait: "1m",
             severity: "critical",
             summary: "Isotherm on {{ $labels.instance }} sends no snapshots",
-            description: "The newest snapshot is {{ $value | humanizeDuration }} old. The monitor is stopped, or its windows are longer than two minutes.",
+            description: "The newest snapshot is {{ $value | humanizeDuration }} old: the monitor is stopped or waits, its snapshots are too large to send, or the clock of the host is wrong.",
         },
         Alert {
             name: "IsothermSnapshotsLost",
@@ -111,7 +130,7 @@ fn health_alerts() -> [Alert; 3] {
             wait: "0m",
             severity: "info",
             summary: "Snapshots of {{ $labels.instance }} were lost",
-            description: "The server was too slow for some snapshots of the last ten minutes. Lower --max-regions, or use longer windows.",
+            description: "The server was too slow for some snapshots of the last ten minutes, or they were too large to send. Lower --max-regions, or use longer windows.",
         },
     ]
 }
@@ -136,50 +155,70 @@ type Chart = (&'static str, &'static str, Vec<(String, &'static str)>);
 /// The filter of the dashboard's variables.
 const CHOSEN: &str = "instance=~\"$instance\",cgroup=~\"$cgroup\"";
 const CHOSEN_HOST: &str = "instance=~\"$instance\"";
+/// The name of a line of a cgroup.
+const OF_CGROUP: &str = "{{instance}} {{cgroup}}";
 
-fn charts() -> Vec<Chart> {
+fn charts() -> impl Iterator<Item = Chart> {
+    charts_of_memory().into_iter().chain(charts_of_monitor())
+}
+
+fn charts_of_memory() -> Vec<Chart> {
     let memory = MEMORY.name;
     let (wss, hot_small) = (WORKING_SET.name, HOT_SMALL.name);
     let by_age = format!("sum by (le) ({}_bucket{{{CHOSEN}}})", IDLE_AGE.name);
     vec![
         ("Memory by class", "bytes", vec![(format!("sum by (class) ({memory}{{{CHOSEN}}})"), "{{class}}")]),
         ("Working set by window", "bytes", vec![(format!("sum by (window) ({wss}{{{CHOSEN}}})"), "{{window}}")]),
-        (
-            "Largest working sets, 1 m",
-            "bytes",
-            vec![(format!("topk(10, {wss}{{window=\"1m\",{CHOSEN}}})"), "{{cgroup}}")],
-        ),
+        ("Largest working sets, 1 m", "bytes", vec![(format!("topk(10, {wss}{{window=\"1m\",{CHOSEN}}})"), OF_CGROUP)]),
         (
             "Working set as a share of the limit",
             "percentunit",
             vec![(
-                format!("topk(10, {wss}{{window=\"1m\",{CHOSEN}}} / ignoring (window) {})", CGROUP_LIMIT.name),
-                "{{cgroup}}",
+                format!(
+                    "topk(10, {wss}{{window=\"1m\",{CHOSEN}}} / ignoring (window) {}{{{CHOSEN}}})",
+                    CGROUP_LIMIT.name
+                ),
+                OF_CGROUP,
             )],
         ),
-        ("Hot memory on small pages", "bytes", vec![(format!("topk(10, {hot_small}{{{CHOSEN}}})"), "{{cgroup}}")]),
+        ("Hot memory on small pages", "bytes", vec![(format!("topk(10, {hot_small}{{{CHOSEN}}})"), OF_CGROUP)]),
         ("Memory accessed within", "bytes", vec![(by_age, "{{le}} s")]),
         (
             "Paged out, and what comes back",
             "bytes",
             vec![
                 (format!("sum({}{{{CHOSEN}}})", PAGED_OUT.name), "paged out"),
-                (format!("60 * sum(rate({}{{{CHOSEN}}}[5m]))", REFAULTED.sample_name()), "back, a minute"),
+                (
+                    format!("60 * sum(rate({}{{{CHOSEN}}}[$__rate_interval]))", REFAULTED.sample_name()),
+                    "back, a minute",
+                ),
             ],
         ),
+    ]
+}
+
+fn charts_of_monitor() -> Vec<Chart> {
+    let memory = MEMORY.name;
+    vec![
         (
             "Actions",
             "short",
-            vec![(format!("rate({}{{{CHOSEN_HOST}}}[5m])", ACTIONS.sample_name()), "{{action}}: {{result}}")],
+            vec![(
+                format!("sum by (action, result) (rate({}{{{CHOSEN_HOST}}}[$__rate_interval]))", ACTIONS.sample_name()),
+                "{{action}}: {{result}}",
+            )],
         ),
         (
             "What monitoring costs",
             "percentunit",
             vec![
-                (format!("{}{{{CHOSEN_HOST}}}", SLOWDOWN.name), "slow-down"),
-                (format!("{}{{{CHOSEN_HOST}}}", SLOWDOWN_BUDGET.name), "slow-down, allowed"),
-                (format!("rate({}{{{CHOSEN_HOST}}}[5m])", MONITOR_CPU.sample_name()), "CPU"),
-                (format!("{}{{{CHOSEN_HOST}}}", MONITOR_CPU_BUDGET.name), "CPU, allowed"),
+                (format!("topk(10, {}{{{CHOSEN_HOST}}})", SLOWDOWN.name), "{{instance}}: slow-down, worst so far"),
+                (format!("max({}{{{CHOSEN_HOST}}})", SLOWDOWN_BUDGET.name), "slow-down, allowed"),
+                (
+                    format!("topk(10, rate({}{{{CHOSEN_HOST}}}[$__rate_interval]))", MONITOR_CPU.sample_name()),
+                    "{{instance}}: CPU",
+                ),
+                (format!("max({}{{{CHOSEN_HOST}}})", MONITOR_CPU_BUDGET.name), "CPU, allowed"),
             ],
         ),
         (
@@ -193,19 +232,21 @@ fn charts() -> Vec<Chart> {
 fn dashboard() -> String {
     let source = json!({ "type": "prometheus", "uid": "${datasource}" });
     let panels: Vec<Value> = (0_u32..).zip(charts()).map(|(number, chart)| panel(number, chart, &source)).collect();
-    let variable = |name: &str, metric: &Metric| {
-        let query = format!("label_values({}, {name})", metric.name);
+    let variable = |name: &str, of: &str| {
+        let query = format!("label_values({of}, {name})");
         json!({
             "name": name, "type": "query", "datasource": source, "query": query, "refresh": 2,
             "includeAll": true, "multi": true, "allValue": ".*", "current": { "text": "All", "value": "$__all" },
         })
     };
+    let cgroups = format!("{}{{{CHOSEN_HOST},window=\"1m\"}}", WORKING_SET.name);
     let dashboard = json!({
         "title": "Isotherm", "uid": "isotherm", "schemaVersion": 39, "version": 1, "editable": true,
         "tags": ["memory"], "refresh": "30s", "time": { "from": "now-3h", "to": "now" }, "panels": panels,
         "templating": { "list": [
             { "name": "datasource", "type": "datasource", "query": "prometheus" },
-            variable("instance", &MEMORY), variable("cgroup", &WORKING_SET),
+            // A host without targets can be chosen, too.
+            variable("instance", LAST_SNAPSHOT.name), variable("cgroup", &cgroups),
         ] },
     });
     format!("{dashboard:#}\n")
@@ -247,7 +288,7 @@ fn page() -> String {
     }
     let _ = write!(
         out,
-        "\nSeries of processes need `--processes`; at most {MAX_PROCESSES} have them. Alert rules and a dashboard are in `dashboards/`.\n"
+        "\nSeries of processes need `--processes`; at most {MAX_PROCESSES} have them. Memory that was paged out or came back is that of the {MAX_CGROUPS} cgroups. The sum and the count of the\nhistogram are `_gsum` (byte-seconds) and `_gcount` (bytes) in OpenMetrics, which Prometheus asks for, and `_sum` and `_count` in the plain text;\n`histogram_quantile` takes its buckets as they are. A counter of actions begins with the first of them. Alert rules and a dashboard are in `dashboards/`.\n"
     );
     out
 }

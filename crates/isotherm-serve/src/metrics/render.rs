@@ -115,8 +115,13 @@ const OTHER: &str = "cgroup=\"other\"";
 /// Cgroups that have no series of their own: not the same, since some that are not among the largest have three.
 const BEYOND: &str = "cgroup=\"beyond\"";
 
+/// The path of a cgroup, or what stands for it: without a label, series could not be joined.
+fn path_of(path: &str) -> &str {
+    if path.is_empty() { "unknown" } else { path }
+}
+
 fn group_labels(group: &Group) -> String {
-    let path = if group.path.is_empty() { "unknown" } else { &group.path };
+    let path = path_of(&group.path);
     fn name(name: &Option<String>) -> &str {
         name.as_deref().unwrap_or_default()
     }
@@ -236,6 +241,7 @@ fn host(text: &mut Text, input: &Input<'_>) {
     ];
     numbers.iter().for_each(|(metric, value)| text.family(metric).sample("", &[], value));
     text.family(&of::LAST_SNAPSHOT).sample("", &[], seconds(host.end_unix_ns));
+    text.family(&of::WINDOW).sample("", &[], seconds(host.end_unix_ns.saturating_sub(host.start_unix_ns)));
     text.family(&of::HOST_MEMORY).sample("", &[], host.memory_bytes);
     let build = labels(&[("version", &host.version), ("source", &host.source), ("kernel", &host.kernel)]);
     text.family(&of::BUILD_INFO).sample(&build, &[], 1);
@@ -247,7 +253,7 @@ fn processes(text: &mut Text, processes: &[Arc<Process>]) {
     largest.truncate(MAX_PROCESSES);
     let named = |process: &Process| {
         let pid = process.id.pid.to_string();
-        let values = [pid.as_str(), &process.comm, &process.cgroup];
+        let values = [pid.as_str(), &process.comm, path_of(&process.cgroup)];
         labels(&of::PROCESS_LABELS.into_iter().zip(values).collect::<Vec<_>>())
     };
     let named: Vec<(String, &Sum)> = largest.iter().map(|process| (named(process), &process.sum)).collect();

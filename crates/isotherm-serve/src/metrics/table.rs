@@ -109,7 +109,7 @@ metrics! {
         counter("isotherm_action_bytes", "bytes", Of::Host, "Memory on which an action was done, or in a dry run would have been (not of `split` and `reclaim`). Of `split` it is what was given back; of `reclaim` there are bytes only, and no huge ranges."),
         &["action", "result"],
     );
-    SLOWDOWN = gauge("isotherm_slowdown_ratio", "ratio", Of::Host, "Estimated slow-down of the process that was slowed most, as a share of one core, in the mean over the time for which it is or was watched.");
+    SLOWDOWN = gauge("isotherm_slowdown_ratio", "ratio", Of::Host, "Estimated slow-down of the process that was slowed most, as a share of one core, in the mean over the time for which it is or was watched: it falls only when the monitor starts anew.");
     SLOWDOWN_BUDGET = gauge("isotherm_slowdown_budget_ratio", "ratio", Of::Host, "The slow-down that the monitor may cause.");
     MONITOR_CPU = counter("isotherm_monitor_cpu_seconds", "seconds", Of::Host, "CPU time of watching, as `--max-cpu` limits it. That of actions is not in it.");
     MONITOR_CPU_BUDGET = gauge("isotherm_monitor_cpu_budget_ratio", "ratio", Of::Host, "The CPU time that the monitor may use, as a share of one core.");
@@ -122,8 +122,9 @@ metrics! {
     READ_ERRORS = counter("isotherm_read_errors", "", Of::Host, "Reads of page tables that failed.");
     SAMPLES_LOST = counter("isotherm_samples_lost", "", Of::Host, "Sampled accesses that were lost.");
     SNAPSHOTS = counter("isotherm_snapshots", "", Of::Host, "Snapshots that have arrived.");
-    LOST_SNAPSHOTS = counter("isotherm_lost_snapshots", "", Of::Host, "Snapshots that the monitor has not sent because the server was slow.");
+    LOST_SNAPSHOTS = counter("isotherm_lost_snapshots", "", Of::Host, "Snapshots that the monitor has not sent because the server was slow, or because they were too large.");
     LAST_SNAPSHOT = gauge("isotherm_last_snapshot_timestamp_seconds", "seconds", Of::Host, "When the newest snapshot was taken.");
+    WINDOW = gauge("isotherm_window_seconds", "seconds", Of::Host, "The time that the newest snapshot is of.");
     HOST_MEMORY = gauge("isotherm_host_memory_bytes", "bytes", Of::Host, "Memory of the machine.");
     BUILD_INFO = with(
         gauge("isotherm_build_info", "", Of::Host, "1; the labels name the version of the monitor, its source of accesses and the kernel."),

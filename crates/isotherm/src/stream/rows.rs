@@ -7,6 +7,7 @@ use isotherm_schemes::collapse::COLLAPSED;
 use isotherm_schemes::migrate::MIGRATED;
 use isotherm_schemes::page_out::PAGED_OUT;
 use isotherm_schemes::split::SPLIT_APART;
+use isotherm_schemes::split::rejoin::REJOINED;
 use isotherm_schemes::state::Status;
 use isotherm_stream::{ActionRow, HostRow, ProcessRow, huge_by_regions, part_of};
 use isotherm_units::{Bytes, PMD_SIZE};
@@ -56,6 +57,7 @@ pub fn actions(status: &Status) -> Vec<ActionRow> {
         ("migrate", MIGRATED, status.totals.moved_bytes),
         ("bring-back", BROUGHT_BACK, status.totals.asked_back_bytes),
         ("split", SPLIT_APART, status.totals.returned_bytes),
+        ("rejoin", REJOINED, counters.all(REJOINED).saturating_mul(PMD_SIZE)),
     ];
     let is_there = |(_, name, _): &(&str, &str, u64)| counters.done.contains_key(*name);
     // A dry run counts what it would do.
@@ -87,7 +89,7 @@ mod tests {
     #[test]
     fn actions_have_what_was_done_and_why_not() {
         let text = r#"{"version": "1", "pid": 1, "targets": [], "totals": {"moved_bytes": 12288, "returned_bytes": 8192, "reclaimed_bytes": 40960},
-            "counters": {"collapsed": {"heat": 3}, "migrated": {"heat": 2}, "split": {"heat": 5}, "refused": {"no-charge": 4}, "left_pages": 9}}"#;
+            "counters": {"collapsed": {"heat": 3}, "migrated": {"heat": 2}, "split": {"heat": 5}, "collapsed_again": {"heat": 2}, "refused": {"no-charge": 4}, "left_pages": 9}}"#;
         let rows = actions(&serde_json::from_str(text).unwrap());
         let row = |action: &str, result: &str, huge_ranges, bytes| ActionRow {
             action: action.into(),
@@ -99,6 +101,7 @@ mod tests {
             row("collapse", "done", 3, 6 << 20),
             row("migrate", "done", 2, 12_288),
             row("split", "done", 5, 8192),
+            row("rejoin", "done", 2, 4 << 20),
             row("reclaim", "done", 0, 40_960),
             row("any", "no-charge", 4, 0),
         ];

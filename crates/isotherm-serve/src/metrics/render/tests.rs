@@ -132,7 +132,9 @@ fn a_series_ends_with_its_cgroup_and_labels_come_from_the_path() {
     let [after, _] = texts(vec![process(2, "", 5)], extent);
     assert!(before.contains("{cgroup=\"/system.slice/a.service\",unit=\"a.service\""));
     assert!(!after.contains("a.service") && after.contains("{cgroup=\"unknown\","));
-    assert!(after.contains("isotherm_process_memory_bytes{pid=\"2\",comm=\"work\\\"er\\n\\\\\",class=\"hot\"} 40960"));
+    assert!(after.contains(
+        "isotherm_process_memory_bytes{pid=\"2\",comm=\"work\\\"er\\n\\\\\",cgroup=\"unknown\",class=\"hot\"} 40960"
+    ));
 }
 
 #[test]
