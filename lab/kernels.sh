@@ -35,7 +35,8 @@ for_disk=('virtio.ko*' 'virtio_ring.ko*' 'virtio_pci*.ko*' 'virtio_blk.ko*' 'ext
 
 fetch() { # fetch NAME: leaves its files in $store/NAME
     local name=$1 package part="$store/$1.part" modules=("${for_swap[@]}")
-    [[ $name != *-disk ]] || modules=("${for_disk[@]}")
+    local must='zram.ko*'
+    [[ $name != *-disk ]] || { modules=("${for_disk[@]}") && must='ext4.ko*'; }
     [ ! -d "$store/$name" ] || return 0
     package=$(package_of "$name")
     [ -n "$package" ] || fail "apt knows no package of $name: run apt-get update, or see apt-cache search linux-image"
@@ -49,6 +50,8 @@ fetch() { # fetch NAME: leaves its files in $store/NAME
     # Modules are three quarters of a kernel package, and guests load only those of swap in memory, or of a disk.
     dpkg --fsys-tarfile "$part"/*.deb | tar -x -C "$part/files" --exclude='./lib/modules' --exclude='./usr/share'
     dpkg --fsys-tarfile "$part"/*.deb | tar -x -C "$part/files" --wildcards "${modules[@]/#/./lib/modules/*/}" 2>/dev/null || true
+    # That of the first is in every kernel; of the others some are built in.
+    [[ $name = busybox ]] || [ -n "$(find "$part/files/lib/modules" -name "$must" 2>/dev/null)" ] || fail "$package has no $must: its modules could not be unpacked"
     # Renamed when complete, so that an interrupted fetch is not taken for a finished one.
     mv "$part/files" "$store/$name"
     rm -rf "$part"

@@ -19,7 +19,9 @@ fail() {
 (cd "$dist" && sha256sum --quiet --check SHA256SUMS) || fail "a file differs from SHA256SUMS"
 
 for package in "$dist"/*.deb; do
-    said=$(lintian --no-tag-display-limit "$package" 2>&1) || true
+    # 2: it found errors, which are counted.
+    said=$(lintian --no-tag-display-limit "$package" 2>&1) || [ $? -le 2 ] || fail "lintian does not read $package: $said"
+    command -v lintian >/dev/null || fail "lintian was not found"
     errors=$(grep -c '^E:' <<<"$said") || true
     warnings=$(grep -c '^W:' <<<"$said") || true
     echo "lintian $(basename "$package"): $errors errors, $warnings warnings"
@@ -45,7 +47,8 @@ flags=$(PKG_CONFIG_PATH=$unpacked/lib/pkgconfig pkg-config --cflags isotherm | x
 rm -r "$unpacked"
 
 # One file for every distribution: no loader, and so no C library of a version.
-! readelf --program-headers --wide "$dist/programs/isotherm" | grep -q INTERP || fail "isotherm is not linked statically"
+headers=$(readelf --program-headers --wide "$dist/programs/isotherm") || fail "readelf does not read isotherm"
+! grep -q INTERP <<<"$headers" || fail "isotherm is not linked statically"
 newest=$(objdump --dynamic-syms "$dist"/programs/isotherm-{serve,ship,kube} "$dist/programs/libisotherm.so" | grep -o 'GLIBC_[0-9.]*' | sort -Vu | tail -n 1)
 echo "isotherm: static; the others need $newest"
 [ "$(printf '%s\nGLIBC_2.34\n' "$newest" | sort -V | tail -n 1)" = GLIBC_2.34 ] || fail "a program needs $newest, and RHEL 9 has GLIBC_2.34"

@@ -15,7 +15,8 @@ build=$here/target/dist-build
 triple=x86_64-unknown-linux-gnu
 maintainer=$(sed -n 's/^maintainer = "\(.*\)"$/\1/p' crates/isotherm/Cargo.toml)
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
-export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)} LC_ALL=C TZ=UTC
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+export SOURCE_DATE_EPOCH LC_ALL=C TZ=UTC
 tools=$here/target/tools/bin
 
 say() { echo "dist: $1 ($SECONDS s)" >&2; }

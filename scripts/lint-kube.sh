@@ -36,6 +36,8 @@ while read -r flag; do
     if rendered --set "$flag" >/dev/null 2>&1; then fail "--set $flag is accepted"; fi
 done <<'REFUSED'
 monitor.privileged=true
+podMonitor.enabled=true
+monitor.seLinuxOptions.typo=spc_t
 monitor.appArmorProfile.type=RuntimeDefault
 monitor.seccompProfile.type=Unconfined
 monitor.seccompProfile.type=Localhost
@@ -61,7 +63,8 @@ done <<'BROKEN'
 privileged: false|privileged: true
 readOnlyRootFilesystem: true|readOnlyRootFilesystem: false
 drop: \[ALL\]|drop: [NET_RAW]
-hostPID: true|hostNetwork: true
+hostPID: true|hostPID: true\n      hostNetwork: true
+hostPID: true|hostPID: true\n      hostIPC: true
 "SYSLOG"|"SYS_MODULE"
 path: /sys/fs/cgroup|path: /
 verbs: \[get, list, watch\]|verbs: [get, list, watch, patch]

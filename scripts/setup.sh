@@ -12,7 +12,7 @@ build | lint | docs) ;;
 # prometheus has promtool, too.
 test) packages+=(fish zsh redis-server redis-tools memcached prometheus tmux python3 python3-venv file procps util-linux) ;;
 # lintian and rpm check what was made.
-dist) packages+=(lintian rpm dpkg-dev xz-utils systemd) ;;
+dist) packages+=(lintian rpm dpkg-dev xz-utils systemd jq git) ;;
 faults) packages+=(strace python3 procps util-linux) ;;
 # Not for the build: only the page and its tests take Node and a browser. A Node that is there already need not be Debian's.
 web)
@@ -30,7 +30,7 @@ image) packages=(buildah binutils jq) ;;
 # Kernels and busybox for guests are fetched without being installed (lab/kernels.sh).
 lab) packages+=(qemu-system-x86 python3 util-linux binutils xz-utils) ;;
 # For lab/debian.sh and lab/roots.sh, which run what has been built elsewhere. uidmap: without root they make name spaces.
-packages) packages=(qemu-system-x86 util-linux binutils xz-utils mmdebstrap e2fsprogs uidmap jq file python3-yaml) ;;
+packages) packages=(gcc libc6-dev qemu-system-x86 util-linux binutils xz-utils mmdebstrap e2fsprogs uidmap jq file python3-yaml) ;;
 *)
     echo "setup: unknown kind $kind; usage: setup.sh build|test|faults|lint|docs|lab|packages|web|fleet|dist|kube|image" >&2
     exit 2
@@ -56,10 +56,20 @@ install_packages() {
         as_root=(sudo)
     fi
     echo "setup: installing ${missing[*]}" >&2
-    # RUNLEVEL=1: packages do not start their servers on this machine. The tests start their own.
+    # Packages do not start their servers on this machine, nor at its next start: the tests start their own. RUNLEVEL=1 is for machines without systemd.
+    local quiet=/usr/sbin/policy-rc.d
+    if [ -d /run/systemd/system ] && [ ! -e $quiet ]; then
+        "${as_root[@]}" sh -c "printf '#!/bin/sh\nexit 101\n' >$quiet && chmod 755 $quiet"
+        # shellcheck disable=SC2064 # as they are now
+        trap "${as_root[*]} rm -f $quiet" EXIT
+    fi
     local install=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
         apt-get install -y -q --no-install-recommends "${missing[@]}")
     "${install[@]}" >/dev/null 2>&1 || { "${as_root[@]}" apt-get update -q >&2; "${install[@]}" >&2; }
+    [ -d /run/systemd/system ] || return 0
+    for package in "${missing[@]}"; do
+        case $package in redis-server | memcached | prometheus) "${as_root[@]}" systemctl disable --quiet "$package" || true ;; esac
+    done
 }
 
 # damo, for the tests that exchange recordings with it. Without a network these tests report that it is missing.
@@ -121,6 +131,13 @@ fleet) install_fleet ;;
 kube)
     install_go_tool kubeconform v0.6.7 github.com/yannh/kubeconform/cmd/kubeconform
     install_go_tool helm v3.18.6 helm.sh/helm/v3/cmd/helm
+    ;;
+web)
+    # npm would only warn, and what needs it fails elsewhere.
+    [ "$(node --version | sed 's/^v//; s/\..*//')" -ge 20 ] || {
+        echo "setup: node is $(node --version), and the page takes 20 or later, which Debian 13 has: install it from there or from nodejs.org" >&2
+        exit 1
+    }
     ;;
 lint) install_tool cargo-deny 0.20.2 ;;
 docs) install_tool mdbook 0.5.4 --no-default-features --features search ;;

@@ -14,7 +14,7 @@ name=${1:-localhost/isotherm:$version}
 programs=(isotherm isotherm-serve isotherm-ship isotherm-kube)
 # What these programs link (checked below), and certificates.
 packages=(libc6 libgcc-s1 libelf1 zlib1g ca-certificates)
-user=65532
+user=47800
 
 export STORAGE_DRIVER=${STORAGE_DRIVER:-vfs} BUILDAH_ISOLATION=${BUILDAH_ISOLATION:-chroot}
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
@@ -23,6 +23,7 @@ fail() {
     echo "image: $1" >&2
     exit 1
 }
+[ "$(id -u)" -eq 0 ] || fail "files of the image belong to other users: run it as root"
 command -v buildah >/dev/null || fail "buildah was not found: apt-get install buildah (scripts/setup.sh image)"
 for program in "${programs[@]}"; do
     [ -x "target/release/$program" ] || fail "target/release/$program is missing: make build build-serve build-ship build-kube"
@@ -31,19 +32,18 @@ done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 root=$work/root
-mkdir -p "$root" "$work/debs"
+mkdir -p "$root"/usr/{lib,lib64,bin,sbin} "$work/debs"
+# Debian 12 has the loader in /lib64, Debian 13 in /usr/lib64, and programs ask for the first.
+for folder in lib lib64; do ln -s "usr/$folder" "$root/$folder"; done
 # apt would fetch as a user of its own, who cannot write to a folder of ours.
 (cd "$work/debs" && apt-get download -q -o APT::Sandbox::User=root "${packages[@]}" >/dev/null) || fail "packages could not be fetched: ${packages[*]}"
 for package in "$work"/debs/*.deb; do
-    mkdir -p "$work/part"
-    dpkg-deb --extract "$package" "$work/part"
-    # Licences stay; documentation, conversions of character sets and locales go.
-    find "$work/part/usr/share/doc" -mindepth 2 -type f ! -name copyright -delete 2>/dev/null || true
-    rm -rf "$work/part"/usr/share/{man,lintian,locale,i18n,bug} "$work/part"/usr/{sbin,bin} "$work/part"/{sbin,bin} \
-        "$work/part"/usr/lib/*/gconv "$work/part"/usr/lib/locale "$work/part"/lib/*/audit "$work/part"/etc/ld.so.conf.d
-    cp -a "$work/part/." "$root/"
-    rm -rf "$work/part"
+    dpkg-deb --fsys-tarfile "$package" | tar --extract --keep-directory-symlink --directory "$root"
 done
+# Licences stay; documentation, conversions of character sets and locales go.
+find "$root/usr/share/doc" -mindepth 2 -type f ! -name copyright -delete
+rm -rf "$root"/usr/share/{man,lintian,locale,i18n,bug} "$root"/usr/{sbin,bin} "$root"/{sbin,bin} \
+    "$root"/usr/lib/*/{gconv,audit} "$root"/usr/lib/locale "$root"/etc/ld.so.conf.d
 
 # As update-ca-certificates does.
 mkdir -p "$root/etc/ssl/certs"
@@ -65,8 +65,8 @@ for program in "${programs[@]}"; do
     # Line tables are four fifths of a program. Names of functions stay, for backtraces.
     objcopy --strip-debug "target/release/$program" "$root/usr/bin/$program"
     chmod 755 "$root/usr/bin/$program"
-    missing=$(chroot "$root" /lib64/ld-linux-x86-64.so.2 --list "/usr/bin/$program" 2>&1 | grep 'not found' || true)
-    [ -z "$missing" ] || fail "$program needs what the image lacks: $missing"
+    linked=$(chroot "$root" /lib64/ld-linux-x86-64.so.2 --list "/usr/bin/$program" 2>&1) || fail "$program does not load in the image: $linked"
+    ! grep 'not found' <<<"$linked" || fail "$program needs what the image lacks"
 done
 # Where `isotherm serve` finds it, too.
 install -d "$root/usr/libexec/isotherm"

@@ -507,6 +507,11 @@ is_undone() {
         [ "$after" -lt $((before / 4)) ] || fail "$(cat $state/note): $(grep isotherm $state/removal.out | tail -n 1)"
     fi
 }
+stays_off() {
+    systemctl disable --quiet --now isotherm
+    apt-get -y -q --reinstall install "$new" >$state/again.out 2>&1 || fail "$(tail -n 1 $state/again.out)" || return
+    ! is_active isotherm && ! is_active isotherm-serve || fail "isotherm.service is $(property isotherm ActiveState), isotherm-serve.service $(property isotherm-serve ActiveState)"
+}
 removal() {
     is_installed || return
     if [ -s /run/isotherm/isotherm.journal ] && [ "$(redis_huge_kb)" -gt 0 ]; then check "undo at removal is answered with yes" answer_yes; fi
@@ -521,6 +526,7 @@ removal() {
     check "no unit is left, failed or not" no_unit_failed
     check "install on a clean machine" install_package "$new" || return
     check "isotherm.service is active" service_is_active isotherm
+    check "a monitor that is disabled stays off when the package is installed again" stays_off
     check "purge at once" remove_package purge
     check "nothing is left, and nothing runs" eval 'nothing_runs && nothing_left again'
 }

@@ -42,8 +42,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{/* For all containers but the monitor. */}}
 {{- define "isotherm.unprivileged" -}}
 runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
+runAsUser: 47800
+runAsGroup: 47800
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
@@ -66,6 +66,9 @@ seccompProfile: {type: RuntimeDefault}
 {{- end }}
 {{- if and .Values.podMonitor.enabled (not .Values.serve.enabled) }}
 {{- fail "podMonitor.enabled takes serve.enabled=true" }}
+{{- end }}
+{{- if and .Values.podMonitor.enabled .Values.serve.tlsSecret (not .Values.podMonitor.serverName) }}
+{{- fail "podMonitor.serverName: name what the certificate of serve.tlsSecret is for; Prometheus connects by the addresses of pods, which are in no certificate" }}
 {{- end }}
 {{- if regexMatch "(?m)^\\s*action\\s*=\\s*[\"']reclaim[\"']" .Values.settings }}
 {{- fail "settings have a [[scheme]] with action = \"reclaim\", which writes to cgroups: they are mounted read-only" }}
