@@ -151,6 +151,8 @@ fn a_clock_that_is_set_back_covers_no_time_twice() {
     let mut at = |start_s: u64, end_s: u64, elapsed_s: u64| {
         let mut one = snapshot(start_s, end_s, vec![process(1, "a", &[(40, 10)])]);
         one.host.elapsed_ns = elapsed_s * S;
+        // It grows as well, or this would be another monitor.
+        one.host.monitor_cpu_ns = elapsed_s * S / 100;
         rollup.push(&one);
     };
     at(3600, 3700, 100);

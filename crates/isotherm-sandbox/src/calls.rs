@@ -97,6 +97,10 @@ impl Calls {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     Any,
+    /// The process itself.
+    Itself {
+        argument: u8,
+    },
     OneOf {
         argument: u8,
         values: &'static [u32],
@@ -234,7 +238,6 @@ const THREADS: &[c_long] = &[
     libc::SYS_rt_sigtimedwait,
     libc::SYS_sigaltstack,
     libc::SYS_restart_syscall,
-    libc::SYS_tgkill,
     // The sandbox itself, in steps.
     libc::SYS_seccomp,
 ];
@@ -273,7 +276,9 @@ const OLD: &[c_long] = &[
 const OLD: &[c_long] = &[];
 
 /// Memory that can be executed, and processes, are not made. Of `prctl` only names, the parent's death, and the sandbox's own.
-const RESTRICTED: [(c_long, Rule); 5] = [
+const RESTRICTED: [(c_long, Rule); 6] = [
+    // Others may have the same user.
+    (libc::SYS_tgkill, Rule::Itself { argument: 0 }),
     (libc::SYS_mmap, Rule::Without { argument: 2, bits: libc::PROT_EXEC as u32 }),
     (libc::SYS_mprotect, Rule::Without { argument: 2, bits: libc::PROT_EXEC as u32 }),
     (libc::SYS_clone, Rule::With { argument: 0, bits: libc::CLONE_THREAD as u32 }),

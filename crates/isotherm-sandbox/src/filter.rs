@@ -53,6 +53,7 @@ fn conditions(rule: Rule) -> Result<Vec<SeccompRule>, BackendError> {
     };
     match rule {
         Rule::Any => Ok(Vec::new()),
+        Rule::Itself { argument } => Ok(vec![one(argument, SeccompCmpOp::Eq, u64::from(std::process::id()))?]),
         Rule::OneOf { argument, values } => {
             values.iter().map(|value| one(argument, SeccompCmpOp::Eq, u64::from(*value))).collect()
         }

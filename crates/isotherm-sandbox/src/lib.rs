@@ -195,6 +195,6 @@ fn keep(kept: CapabilitySet) {
 }
 
 fn capabilities_now() -> Vec<String> {
-    let effective = rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
-    effective.iter_names().map(|(name, _)| format!("CAP_{name}")).collect()
+    let kept = rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.permitted);
+    kept.iter_names().map(|(name, _)| format!("CAP_{name}")).collect()
 }

@@ -60,10 +60,12 @@ impl Outcome {
 fn a_monitor_starts_no_program_and_reaches_no_network() {
     let seen = outcome_of("monitor");
     seen.is("system calls", "On");
-    for attempt in ["spawn", "exec", "tcp", "unix", "executable memory", "perf event"] {
+    for attempt in ["spawn", "exec", "tcp", "unix", "executable memory", "perf event", "signal to another"] {
         seen.is(attempt, "EPERM");
     }
-    for attempt in ["thread", "own maps", "maps of another", "clear_refs", "write to an open file", "random"] {
+    for attempt in
+        ["signal to itself", "thread", "own maps", "maps of another", "clear_refs", "write to an open file", "random"]
+    {
         seen.is(attempt, "done");
     }
 }
@@ -118,7 +120,7 @@ fn a_server_answers_where_it_listens_already_and_reaches_nothing_else() {
     for attempt in ["answer", "thread", "write to an open file"] {
         seen.is(attempt, "done");
     }
-    for attempt in ["spawn", "exec", "tcp", "listen", "unix", "executable memory", "perf event"] {
+    for attempt in ["spawn", "exec", "tcp", "listen", "unix", "executable memory", "perf event", "signal to another"] {
         seen.is(attempt, "EPERM");
     }
     seen.is("capabilities", "");
@@ -214,12 +216,18 @@ fn in_the_child() {
     attempt("unix", || UnixStream::connect("/run/nobody.sock"));
     attempt("executable memory", executable_memory);
     attempt("perf event", perf_event);
+    attempt("signal to itself", || signal_to(std::process::id()));
+    attempt("signal to another", || signal_to(other.id()));
     attempt("thread", || std::thread::Builder::new().spawn(|| ()).map(|thread| thread.join().unwrap()));
     attempt("own maps", || fs::read("/proc/self/maps"));
     attempt("maps of another", || fs::read(format!("/proc/{}/maps", other.id())));
     attempt("clear_refs", || fs::write("/proc/self/clear_refs", "1"));
     attempt("write to an open file", || open.write_all(b"more"));
     attempt("random", || File::open("/dev/urandom"));
+    attempt_files(&folder);
+}
+
+fn attempt_files(folder: &Path) {
     attempt("read inside", || fs::read(folder.join("inside/there")));
     attempt("write inside", || fs::write(folder.join("inside/new"), "new"));
     attempt("rename inside", || fs::rename(folder.join("inside/new"), folder.join("inside/newer")));
@@ -293,6 +301,13 @@ fn executable_memory() -> std::io::Result<()> {
     // SAFETY: a new mapping, at an address of the kernel's choice, that nothing uses.
     let at = unsafe { libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ | libc::PROT_EXEC, flags, -1, 0) };
     if at == libc::MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Whether a thread of a process may be sent a signal. None is.
+fn signal_to(pid: u32) -> std::io::Result<()> {
+    // SAFETY: the call takes numbers, and signal 0 is never delivered.
+    let sent = unsafe { libc::syscall(libc::SYS_tgkill, pid, pid, 0) };
+    if sent < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
 fn perf_event() -> std::io::Result<()> {

@@ -115,6 +115,8 @@ pub struct Scheme {
     pub action: Does,
     /// How much is collapsed, moves or leaves in an interval at most.
     pub quota: Option<Quota>,
+    /// This machine cannot perform it. It stays in its place: what it is for is not left to a later one with other limits.
+    pub left_out: bool,
     processes: Vec<String>,
     cgroups: Vec<String>,
     /// The name by which the file of assignments gives it cgroups. Until then it is for no process.
@@ -143,7 +145,14 @@ pub enum Does {
 impl Scheme {
     /// What happens without a table: hot memory of all targets is collapsed.
     pub fn collapse_all() -> Scheme {
-        Scheme { action: Does::Collapse, quota: None, processes: Vec::new(), cgroups: Vec::new(), assigned_as: None }
+        Scheme {
+            action: Does::Collapse,
+            quota: None,
+            left_out: false,
+            processes: Vec::new(),
+            cgroups: Vec::new(),
+            assigned_as: None,
+        }
     }
 
     /// Checks what is written. The error says what has to hold.
@@ -165,7 +174,8 @@ impl Scheme {
         };
         let quota = Quota::new(written.quota.as_ref(), written.goal)?;
         let assigned_as = written.name.filter(|_| written.assigned);
-        Ok(Scheme { action, quota, processes: written.processes, cgroups: written.cgroups, assigned_as })
+        let (processes, cgroups) = (written.processes, written.cgroups);
+        Ok(Scheme { action, quota, left_out: false, processes, cgroups, assigned_as })
     }
 
     /// The same with the cgroups that are assigned to it, if it is of those that take them.
@@ -383,7 +393,13 @@ impl Actions {
     pub fn of(schemes: &[Scheme], comm: &str, cgroup: &str) -> Actions {
         let mut actions = Actions::default();
         let (mut hot_ns, mut down) = (None, None);
+        let mut left_out = Vec::new();
         for (place, scheme) in schemes.iter().enumerate().filter(|(_, scheme)| scheme.is_for(comm, cgroup)) {
+            let kind = std::mem::discriminant(&scheme.action);
+            if scheme.left_out || left_out.contains(&kind) {
+                left_out.push(kind);
+                continue;
+            }
             match scheme.action {
                 Does::Collapse if !actions.collapses => {
                     (actions.collapses, actions.collapse_first) = (true, actions.pages_out.is_none());
@@ -519,5 +535,10 @@ mod tests {
         assert_eq!(of("db"), (true, false, Some(3600)));
         assert_eq!(of("web"), (true, true, Some(20)));
         assert_eq!(of("sh"), (false, false, Some(20)));
+        // One that is left out has its processes all the same: the next may do what they must not bear.
+        let mut without = schemes.clone();
+        without[0].left_out = true;
+        let pages_out = |comm| Actions::of(&without, comm, "/").by.page_out;
+        assert_eq!((pages_out("db"), pages_out("sh")), (None, Some(2)));
     }
 }

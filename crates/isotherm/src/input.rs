@@ -7,6 +7,7 @@
 use crate::args::usage::Usage;
 use crate::args::values;
 use crate::output;
+use crate::privileges::as_user;
 use anyhow::{Context, Result};
 use isotherm_heat::{RunInfo, Snapshot};
 use isotherm_record::{Recording, damo};
@@ -81,6 +82,11 @@ pub fn max_memory() -> Result<Option<Bytes>> {
     parsed.map(Some).map_err(|why| wrong(why).into())
 }
 
+/// Opens a file that the user has named.
+pub fn named_file(path: &Path) -> Result<File> {
+    as_user(|| File::open(path).with_context(|| format!("read {}", path.display())))
+}
+
 /// Reads a text of at most `most` bytes from `file`. Errors name it as `path`.
 pub fn short_text(file: File, path: &Path, most: Bytes) -> Result<String> {
     let mut text = String::new();
@@ -105,7 +111,11 @@ pub fn note_skipped(error: &isotherm_record::Error) {
 }
 
 /// Gives each snapshot of a recording of either kind to `take`, which keeps all of them, or one.
-fn each(path: &Path, keeps_all: bool, mut take: impl FnMut(Snapshot)) -> Result<RunInfo> {
+fn each(path: &Path, keeps_all: bool, take: impl FnMut(Snapshot)) -> Result<RunInfo> {
+    as_user(|| each_of(path, keeps_all, take))
+}
+
+fn each_of(path: &Path, keeps_all: bool, mut take: impl FnMut(Snapshot)) -> Result<RunInfo> {
     if is_damo(path) {
         let damo::DamoRecording { run, snapshots, notes } = damo::read_within(path, max_memory()?)?;
         notes.iter().for_each(output::note);

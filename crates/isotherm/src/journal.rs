@@ -7,6 +7,7 @@
 
 use crate::args::socket::runtime_file;
 use crate::output;
+use crate::privileges::as_user;
 use anyhow::{Context, Result};
 use isotherm_heat::TargetId;
 use isotherm_schemes::journal::{Act, Entry, Journal, first_acts, parse};
@@ -63,7 +64,7 @@ impl FileJournal {
     /// Opens it to act.
     pub fn open(path: &Path) -> Result<FileJournal> {
         let doing = || format!("open the journal {} (give another with --journal)", path.display());
-        let file = opened(path).with_context(doing)?;
+        let file = as_user(|| opened(path).with_context(doing))?;
         let mut journal = FileJournal { file, known: BTreeMap::new(), is_first: false, written: 0 };
         journal.compact().with_context(doing)?;
         Ok(journal)

@@ -1,6 +1,7 @@
 //! Output: text for standard output in the terminal's width and colours, files, and messages and progress on standard error.
 
 use crate::args::color::{ColorArg, ColorArgs};
+use crate::privileges::as_user;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use isotherm_systemd::{Priority, messages};
@@ -140,14 +141,15 @@ impl<F: Formatter> Formatter for Ascii<F> {
 /// Only the owner can read a new file, because it shows what `/proc/PID/maps` shows, which is not public either. An existing file keeps
 /// its mode, which the user chose.
 pub fn file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
-    let made = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
-    let made = made.with_context(|| format!("create {}", path.display()))?;
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let made = as_user(|| options.open(path).with_context(|| format!("create {}", path.display())))?;
     let owner = rustix::process::geteuid().as_raw();
     let readable = made.metadata().is_ok_and(|m| m.is_file() && (m.mode() & 0o044 != 0 || m.uid() != owner));
     let mut out = BufWriter::new(made);
     let written = write(&mut out).and_then(|()| out.flush());
     if written.is_err() && path.is_file() {
-        let _ = std::fs::remove_file(path);
+        let _ = as_user(|| Ok(std::fs::remove_file(path)?));
     }
     written.with_context(|| format!("write {}", path.display()))?;
     if readable {
@@ -160,13 +162,14 @@ pub fn file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -
 pub fn can_write(path: &Path) -> Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let changed = if path.exists() { path } else { folder };
-    let is_possible = if path.is_dir() {
-        Err(io::ErrorKind::IsADirectory.into())
-    } else {
-        let wanted = if changed == folder { Access::WRITE_OK | Access::EXEC_OK } else { Access::WRITE_OK };
-        rustix::fs::accessat(CWD, changed, wanted, AtFlags::EACCESS).map_err(io::Error::from)
-    };
-    is_possible.with_context(|| format!("create {}", path.display()))
+    if path.is_dir() {
+        return Err(io::Error::from(io::ErrorKind::IsADirectory)).with_context(|| format!("create {}", path.display()));
+    }
+    let wanted = if changed == folder { Access::WRITE_OK | Access::EXEC_OK } else { Access::WRITE_OK };
+    as_user(|| {
+        let is_possible = rustix::fs::accessat(CWD, changed, wanted, AtFlags::EACCESS).map_err(io::Error::from);
+        is_possible.with_context(|| format!("create {}", path.display()))
+    })
 }
 
 /// The name that a value has in JSON; empty if it is no text there.

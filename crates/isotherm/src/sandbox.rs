@@ -155,11 +155,11 @@ impl Uses {
         self.bpf_maps().and(FOR_WRITING.union(CapabilitySet::SYS_ADMIN), Calls::PROCESSES)
     }
 
-    /// Opens sources again when its settings change.
+    /// Opens the same source again when its settings change.
     pub fn opening_again(mut self) -> Uses {
         self.writes.processes = true;
-        self.writes.kernel.extend(["/sys/kernel/mm/damon", "/sys/kernel/debug"].map(PathBuf::from));
-        self.writes.folders.extend(state_folder());
+        // MGLRU, if hints come from it by then.
+        self.writes.kernel.push("/sys/kernel/debug".into());
         self.and(FOR_BPF.union(FOR_WRITING), Calls::BPF_LOAD).collapsing()
     }
 

@@ -8,6 +8,7 @@ mod plans;
 mod rows;
 
 use crate::output;
+use crate::privileges::as_user;
 use anyhow::{Context, Result};
 use changes::Changes;
 use isotherm_heat::{Clock, Ns, RunInfo, Snapshot};
@@ -47,8 +48,10 @@ pub struct Publisher {
 impl Publisher {
     /// To all who connect to a socket at `path`: our own user, root and `group`.
     pub fn listen(path: &Path, group: Option<&str>) -> Result<Publisher> {
-        let broadcaster = Broadcaster::open(path, group)
-            .with_context(|| format!("send snapshots to those who connect to {}", path.display()))?;
+        let broadcaster = as_user(|| {
+            Broadcaster::open(path, group)
+                .with_context(|| format!("send snapshots to those who connect to {}", path.display()))
+        })?;
         Ok(Publisher::over(broadcaster))
     }
 

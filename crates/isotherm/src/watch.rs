@@ -32,7 +32,7 @@ use isotherm_units::{PMD_SIZE, human};
 use std::ffi::OsString;
 use std::io;
 use std::ops::ControlFlow;
-use std::process::{self, Stdio};
+use std::process::{self, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -306,8 +306,11 @@ impl Watching {
             let window = window_end.saturating_sub(self.monitor.now()).saturating_add(std::mem::take(&mut grace));
             self.pulse.next_due(clock::monotonic_ns().saturating_add(window));
             let watched = self.monitor.watch(window_end, &stop.0);
-            self.reap();
-            watched?;
+            let ended = self.reap();
+            watched.map_err(|error| match ended {
+                Some(status) => anyhow::Error::from(error).context(format!("the command has ended ({status})")),
+                None => error.into(),
+            })?;
             bar.set_position(self.monitor.now().saturating_sub(began) / 1_000_000);
             self.report_sampled();
             self.print_news();
@@ -368,11 +371,9 @@ impl Watching {
         }
     }
 
-    /// Reaps the command that we started if it has ended, so that it no longer counts as running.
-    fn reap(&mut self) {
-        if let Some(started) = &mut self.started {
-            let _ = started.0.try_wait();
-        }
+    /// Reaps the command that we started if it has ended, so that it no longer counts as running. Returns how it has ended then.
+    fn reap(&mut self) -> Option<ExitStatus> {
+        self.started.as_mut().and_then(|started| started.0.try_wait().ok().flatten())
     }
 
     /// Prints on standard error which processes could not be watched.

@@ -28,11 +28,13 @@ fn stand_ins(stage: &Stage, pid: u32) {
         demo) {} --unwatched 500ms;;
         collapse) {} --duration 5s;;
         reclaim) {} --duration 21s;;
+        split) {} --idle 10s --duration 11s;;
         status) for i in $(seq 40); do {ISOTHERM} \"$@\" && exit 0; sleep 0.2; done; exit 1;;
         placement) {};;
         run) {};;
         *) {};;
         esac",
+        interrupted(80),
         interrupted(80),
         interrupted(80),
         interrupted(80),

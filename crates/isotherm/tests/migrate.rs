@@ -46,6 +46,11 @@ fn with_one_tier_nothing_can_move_and_what_could_do_harm_is_refused() {
     let settings = settings(&stage);
     stage.isotherm(&format!("run -p {} -c {settings} -d 2s", child.pid())).ended(1).says("in one tier");
     stage.isotherm(&format!("migrate -p {}", child.pid())).ended(1).says("in one tier");
+    // One file of settings is for many machines: what else it asks for is done.
+    let both = stage.path("both.toml");
+    fs::write(&both, format!("dry_run = true\n[[scheme]]\naction = \"collapse\"\n{SCHEMES}")).unwrap();
+    let both = both.display();
+    stage.isotherm(&format!("run -p {} -c {both} -d 2s", child.pid())).ended(0).says("it is left out");
     stage.isotherm("migrate --all").ended(2).says("named only");
     stage.isotherm("migrate -p 1 --idle 1m -d 1m").ended(2).says("longer than --idle");
     stage.isotherm("migrate -p 1 --beside").ended(2).says("leave out --beside");

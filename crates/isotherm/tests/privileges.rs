@@ -3,6 +3,8 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
 use support::{AS_NOBODY, Running, Stage, installed, is_root, open_stage, read, until, workload};
@@ -108,6 +110,40 @@ fn a_command_that_is_started_has_what_its_caller_has() {
         let kept = field(&expected.out, "CapBnd:");
         assert_eq!(field(&found.out, "CapBnd:"), kept, "{caller}");
     }
+}
+
+#[test]
+fn files_that_a_user_names_are_opened_with_the_rights_of_the_user() {
+    need!(is_root() && installed("setpriv"), "root and setpriv");
+    let (stage, isotherm) = open_stage();
+    fs::write(stage.path("theirs"), "secret word\n").unwrap();
+    fs::set_permissions(stage.path("theirs"), fs::Permissions::from_mode(0o600)).unwrap();
+    // What start.md gives the file of the program, and what would give more.
+    let caps = "+sys_ptrace,+sys_nice,+syslog,+dac_read_search,+dac_override";
+    let caller = format!("{AS_NOBODY} --inh-caps {caps} --ambient-caps {caps} {isotherm}");
+    let theirs = stage.path("theirs").display().to_string();
+    let _listens = UnixListener::bind(stage.path("s.sock")).unwrap();
+    stage.shell("chmod 666 s.sock").ended(0);
+    for command in [
+        format!("hint --socket {} -f {theirs}", stage.path("s.sock").display()),
+        format!("run -p 1 -c {theirs} -d 1s"),
+        format!("run -p 1 -c {theirs} -d 1s -- true"),
+        format!("report wss --model {theirs}"),
+        format!("report wss {theirs}"),
+    ] {
+        let ran = stage.shell(&format!("{caller} {command}"));
+        assert!(ran.code.is_some_and(|code| code > 0), "{ran}");
+        let printed = format!("{}{}", ran.out, ran.err);
+        assert!(!printed.contains("secret"), "{command}: {printed}");
+    }
+    stage.shell(&format!("{caller} report wss {theirs}")).ended(1).says("Permission denied");
+    // Nor are they written to.
+    stage.shell("chmod 777 . && ln -s theirs map.html").ended(0);
+    let link = stage.path("map.html").display().to_string();
+    let watched = "--source referenced -d 1s -p $$";
+    stage.shell(&format!("{caller} report heatmap {watched} -o {link}")).ended(1).says("Permission denied");
+    stage.shell(&format!("{caller} record {watched} -o {theirs}")).ended(1);
+    assert_eq!(read(&stage.path("theirs")), "secret word\n");
 }
 
 /// With the capabilities of isotherm.service.

@@ -4,6 +4,7 @@ mod support;
 
 use serde_json::Value;
 use std::net::TcpStream;
+use std::process::Command;
 use std::time::{Duration, Instant};
 use support::serving::{address, get, server};
 use support::{Stage, is_root, resident, sees_pages, until, workload};
@@ -67,8 +68,8 @@ fn a_scrape_has_what_is_hot_and_all_that_is_resident() {
         assert_ne!(uid, 0, "the server runs as somebody else");
     }
     // As Ctrl-C does it.
-    support::signal(server[0], "INT");
-    run.signal("INT");
+    let both = [server[0], run.pid()].map(|pid| pid.to_string());
+    assert!(Command::new("kill").arg("-INT").args(both).status().unwrap().success());
     run.end().ended(0);
     assert!(TcpStream::connect(&host).is_err(), "the server has ended with it");
 }

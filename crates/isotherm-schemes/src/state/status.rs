@@ -73,6 +73,9 @@ pub struct Status {
     /// What the daemon may still do.
     #[serde(default)]
     pub sandbox: SandboxStatus,
+    /// Schemes that this machine cannot perform, with the reason, a sentence each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
 }
 
 /// Memory that was acted on so far, of all processes. What has left and what was collapsed is in [`Counters`].

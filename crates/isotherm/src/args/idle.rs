@@ -18,10 +18,15 @@ pub struct IdleArgs {
 }
 
 impl IdleArgs {
+    /// How long to watch where nothing depends on what is idle, in nanoseconds.
+    pub fn any_duration_ns(&self) -> u64 {
+        let longer = (self.idle / 4).max(MIN_LONGER_NS);
+        self.duration.unwrap_or(self.idle.saturating_add(longer))
+    }
+
     /// How long to watch, in nanoseconds. Fails if nothing can be known to be idle by then.
     pub fn duration_ns(&self) -> Result<u64, Usage> {
-        let longer = (self.idle / 4).max(MIN_LONGER_NS);
-        let duration = self.duration.unwrap_or(self.idle.saturating_add(longer));
+        let duration = self.any_duration_ns();
         if duration <= self.idle {
             return Err(Usage(
                 "watch longer than --idle: nothing can be known to be idle for that long before".to_owned(),

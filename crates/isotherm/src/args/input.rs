@@ -50,7 +50,8 @@ impl InputArgs {
     /// Fails if it is said how to watch, and not what: a recording would be read, of another time than its user thinks of.
     pub fn check(&self) -> Result<(), Usage> {
         if !self.is_recorded() {
-            return Ok(());
+            let clash = "a recording is named, and something else to watch (--replay, --model or a source of physical memory): leave one of them out";
+            return if self.recording.is_some() { Err(Usage(clash.to_owned())) } else { Ok(()) };
         }
         let of_duration = self.duration.is_some().then_some("--duration");
         let given = of_duration.or_else(|| self.watch.given(std::env::var_os(MAX_CPU).is_some()));

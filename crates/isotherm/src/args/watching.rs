@@ -5,6 +5,7 @@
 use crate::args::intervals::IntervalArgs;
 use crate::args::sampling::SamplingArgs;
 use crate::args::source::{ClearArg, SourceArg};
+use crate::args::usage::Usage;
 use crate::args::values::{percent, size, window_ns};
 use clap::{Args, ValueEnum};
 use isotherm_units::Bytes;
@@ -73,6 +74,12 @@ impl WatchArgs {
     /// The first of these options that was given, if any. A limit on CPU that is in the environment is for all commands.
     pub fn given(&self, limits_cpu_by_environment: bool) -> Option<&'static str> {
         self.all_given(limits_cpu_by_environment).next()
+    }
+
+    /// Fails if it is said how to watch where nothing is watched: `instead` says what happens.
+    pub fn check_unused(&self, instead: &str) -> Result<(), Usage> {
+        let given = self.given(std::env::var_os(MAX_CPU).is_some());
+        given.map_or(Ok(()), |option| Err(Usage(format!("{option} is for watching, and {instead}: leave it out"))))
     }
 
     /// The first option that was given, if any, of those that only a source which sees pages takes.

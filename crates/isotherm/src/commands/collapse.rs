@@ -25,7 +25,7 @@ use crate::work::runner::{Runner, WorkArgs};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
-use isotherm_heat::{Granularity, Ns, TargetHeat};
+use isotherm_heat::{Ns, TargetHeat};
 use isotherm_schemes::collapse::{Collapse, CollapseMachine, Rules, benefit};
 use isotherm_schemes::gain::Gain;
 use isotherm_schemes::machine::{DryRun, Live};
@@ -144,6 +144,7 @@ fn run(args: &CollapseArgs) -> Result<()> {
     if !args.dry_run {
         need_collapse()?;
     }
+    args.from.as_ref().map_or(Ok(()), |_| args.watch.check_unused("a recording is taken here"))?;
     // Before the sandbox forbids to open it.
     let live = if args.dry_run { None } else { Some(journaled(args.journal.as_deref())?) };
     let mut work = Runner::start(&WorkArgs { work: args.work.clone(), config: None })?;
@@ -224,7 +225,11 @@ fn watched(
     stop: &Stop,
 ) -> Result<(Vec<TargetWindow<'static>>, String, Option<Watching>)> {
     let mut generations = Generations::open(args.hints.into())?;
-    let mut watching = Prepared::new(&args.targets, &args.watch, WINDOW_NS)?.for_report().start(uses_of(args))?;
+    let prepared = Prepared::new(&args.targets, &args.watch, WINDOW_NS)?.for_report();
+    if !prepared.knows_pages() {
+        return Err(Usage(format!("collapse needs to know which pages are hot, and the source `{}` does not report that: see `isotherm doctor` for what page-table needs, or give a recording with --from", prepared.run.source)).into());
+    }
+    let mut watching = prepared.start(uses_of(args))?;
     let bar = output::progress(Some(args.duration), "watching");
     let mut known = Vec::new();
     watching.windows(Some(args.duration), stop, &bar, |monitor, snapshot| {
@@ -238,9 +243,6 @@ fn watched(
         Ok(ControlFlow::Continue(()))
     })?;
     watching.report_refused();
-    if watching.monitor.source().describe().granularity != Granularity::Page {
-        return Err(Usage(format!("collapse needs to know which pages are hot, and the source `{}` does not report that: see `isotherm doctor` for what page-table needs, or give a recording with --from", watching.run.source)).into());
-    }
     if known.is_empty() {
         bail!("nothing is left to collapse: the processes have ended");
     }

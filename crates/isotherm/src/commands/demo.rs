@@ -142,6 +142,7 @@ struct Found {
 }
 
 fn run(DemoPlan { args, picture }: &DemoPlan) -> Result<()> {
+    picture.as_ref().map_or(Ok(()), |picture| output::can_write(picture.path()))?;
     let stop = Stop::on_signals()?;
     let stop = if picture.is_none() { stop.or_on_closed_output()? } else { stop };
     let source = choose::open(request::wanted(args.source))?;
@@ -172,16 +173,17 @@ fn run(DemoPlan { args, picture }: &DemoPlan) -> Result<()> {
         return Err(stopped());
     }
     let report = report::report(&*truth, &watched, run);
-    if let Some(picture) = picture {
-        picture.write(&watched.snapshots, None, Scale::default())?;
-    }
+    // Before a reader of the report may have gone; and the report is printed where the disk is full.
+    let pictured = picture.as_ref().map_or(Ok(()), |picture| picture.write(&watched.snapshots, None, Scale::default()));
     if args.json {
-        return output::json(&report);
+        output::json(&report)?;
+    } else {
+        let mut out = output::stdout();
+        picture::draw(&watched.snapshots, None, (args.color, Scale::default()), &mut out)?;
+        report::write_text(&report, &mut out)?;
+        out.flush()?;
     }
-    let mut out = output::stdout();
-    picture::draw(&watched.snapshots, None, (args.color, Scale::default()), &mut out)?;
-    report::write_text(&report, &mut out)?;
-    Ok(out.flush()?)
+    pictured
 }
 
 fn stopped() -> anyhow::Error {

@@ -54,7 +54,7 @@ pub enum EventsCommand {
 
 #[derive(Debug, Args)]
 pub struct TryArgs {
-    /// The event: a name from `list`, PMU/term=value,.../ or `raw:TYPE:CONFIG[:CONFIG1[:CONFIG2]]`
+    /// The event: a name from `list`, PMU/term=value,.../ or `raw:TYPE:CONFIG[:CONFIG1[:CONFIG2[:CONFIG3]]]`
     pub event: String,
     /// How long
     #[arg(short, long, value_name = "TIME", default_value = "5s", value_parser = positive_duration_ns)]

@@ -1,11 +1,12 @@
 //! `isotherm hint`: sends hints about hot memory to a running `isotherm run`, from arguments, a file or standard input.
 
 use crate::args::socket::default_socket;
+use crate::args::usage::Usage;
 use crate::commands::plan::Plan;
 use crate::daemon::socket::Client;
 use crate::output;
 use crate::privileges::Needs;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use isotherm_schemes::request::{ExternalHint, parse_range};
 use std::fs::File;
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Args)]
 pub struct HintArgs {
     /// Process to which the ranges belong
-    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short, long, value_name = "PID", requires = "ranges", value_parser = clap::value_parser!(u32).range(1..))]
     pub pid: Option<u32>,
     /// Address ranges, as in 7f0000000000-7f0000200000
     #[arg(value_name = "START-END", requires = "pid")]
@@ -52,7 +53,7 @@ impl HintArgs {
         let from = match (self.pid, self.file) {
             (Some(pid), _) if !self.ranges.is_empty() => {
                 let line = |range: &String| -> Result<String> {
-                    let range = parse_range(range).map_err(|why| anyhow!(why))?;
+                    let range = parse_range(range).map_err(|why| Usage(why.to_string()))?;
                     Ok(format!("{pid} {:x}-{:x} {}", range.start.0, range.end.0, self.level))
                 };
                 From::Ranges(self.ranges.iter().map(line).collect::<Result<_>>()?)

@@ -38,8 +38,8 @@ const ONE_TIER: &str = "all memory of this machine is in one tier: see /sys/devi
 
 /// What is missing for pages to move, if anything: several tiers, and a call that is permitted.
 pub fn missing() -> Option<&'static str> {
-    if !tiers_are_several() {
-        return Some(ONE_TIER);
+    if let Some(why) = one_tier() {
+        return Some(why);
     }
     // Of our own process no capability is needed, so a refusal is a filter's.
     let asked = isotherm_sys::move_pages::places(std::process::id(), &[]);
@@ -48,9 +48,9 @@ pub fn missing() -> Option<&'static str> {
     )
 }
 
-/// Whether there is something to move to.
-fn tiers_are_several() -> bool {
-    Tiers::read(Path::new("/sys")).are_several()
+/// That there is nothing to move to, if so.
+pub fn one_tier() -> Option<&'static str> {
+    (!Tiers::read(Path::new("/sys")).are_several()).then_some(ONE_TIER)
 }
 
 #[derive(Debug, Args)]
@@ -103,7 +103,8 @@ impl Plan for MigrateArgs {
     }
 
     fn run(&self) -> Result<()> {
-        if let Some(why) = self.watch.unfit_for_idle().filter(|_| !self.promote_only) {
+        // What is hot is hot beside another monitor as well; but not as a recording has it.
+        if let Some(why) = self.watch.unfit_for_idle().filter(|_| !self.promote_only || self.watch.is_played()) {
             return Err(Usage(format!("migrate: {why}")).into());
         }
         if self.targets.all {
@@ -111,7 +112,7 @@ impl Plan for MigrateArgs {
                 Usage("pages move of processes that are named only: give -p PID or --cgroup PATH".to_owned()).into()
             );
         }
-        let duration_ns = self.idle.duration_ns()?;
+        let duration_ns = if self.promote_only { self.idle.any_duration_ns() } else { self.idle.duration_ns()? };
         if let Some(why) = missing() {
             bail!(why);
         }

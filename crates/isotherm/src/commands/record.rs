@@ -7,6 +7,7 @@ use crate::commands::plan::Plan;
 use crate::input::DEFAULT_RECORDING;
 use crate::output;
 use crate::privileges::Needs;
+use crate::privileges::as_user;
 use crate::sandbox::Uses;
 use crate::watch::{Prepared, Stop};
 use anyhow::Result;
@@ -50,7 +51,7 @@ fn run(args: &RecordArgs) -> Result<()> {
     let stop = Stop::on_signals()?;
     let prepared = Prepared::new(&args.targets, &args.watch, WINDOW_NS)?;
     let (run, options) = (prepared.run.clone(), Options { overwrite: args.overwrite, ..Options::default() });
-    let create = || Writer::create(&args.output, &run, options);
+    let create = || as_user(|| Ok(Writer::create(&args.output, &run, options)?));
     // A recording that is there is replaced by the first snapshot, and not by a mistyped pid.
     let replaces = args.overwrite && is_recording(&args.output);
     // Before it is made: what is made here stays a part of the folder around it, and can be removed again.
@@ -73,13 +74,14 @@ fn run(args: &RecordArgs) -> Result<()> {
             None => writer.insert(create()?),
         };
         let regions: usize = snapshot.targets.iter().map(|t| t.regions.len()).sum();
-        count += 1;
         bar.set_message(format!(
-            "snapshot {count}, {} processes, {regions} regions; Ctrl-C ends",
+            "snapshot {}, {} processes, {regions} regions; Ctrl-C ends",
+            count + 1,
             snapshot.targets.len()
         ));
         cost = Some(snapshot.cost);
-        writer.push(&snapshot)?;
+        as_user(|| Ok(writer.push(&snapshot)?))?;
+        count += 1;
         Ok(ControlFlow::Continue(()))
     });
     bar.finish_and_clear();
@@ -89,7 +91,7 @@ fn run(args: &RecordArgs) -> Result<()> {
     }
     watching.report_refused();
     // The recording is completed even if watching failed.
-    let summary = writer.map(Writer::finish).transpose();
+    let summary = writer.map(|writer| as_user(|| Ok(writer.finish()?))).transpose();
     watched?;
     if let Some(summary) = summary? {
         report(summary, cost);

@@ -39,6 +39,7 @@ use acting::{Ends, work};
 use anyhow::{Result, bail};
 use args::RunArgs;
 use assignments::AssignmentsFile;
+use check::When;
 use config::Config;
 use indicatif::ProgressBar;
 use isotherm_heat::track::SampledExtent;
@@ -89,7 +90,7 @@ fn run(args: &RunArgs) -> Result<()> {
     handle_hangups(&stop, &reload)?;
     let mut config = Config::load(args)?;
     let socket_server = ControlSocket::open(&config.socket)?;
-    check::actions(args, &config)?;
+    check::fit(args, &mut config, When::Start)?;
     let generations = Generations::open(config.hints)?;
     let runner = Runner::start(&WorkArgs { work: args.work.clone(), config: args.config.clone() })?;
     let (machine, publisher) = (machine(args, &config)?, publisher(&config)?);
@@ -165,7 +166,8 @@ fn machine(args: &RunArgs, config: &Config) -> Result<Box<dyn ActionMachine + Se
 
 fn state_of(config: &Config, between: BetweenPlanAndWorker) -> State {
     let BetweenPlanAndWorker { idle, movable, brought_back, splits } = between;
-    let state = State::new(config.rules, config.budgets).with_schemes(config.schemes.clone(), idle);
+    let mut state = State::new(config.rules, config.budgets).with_schemes(config.schemes.clone(), idle);
+    state.set_left_out(config.left_out.clone());
     state.with_movable(movable).with_brought_back(brought_back).with_splits(splits)
 }
 
@@ -200,7 +202,7 @@ fn uses_of(args: &RunArgs, config: &Config) -> Uses {
 
 /// Starts to watch. Fails if the source does not report single pages.
 fn begin(config: &Config, uses: Uses, service: &Service) -> Result<Watching> {
-    let prepared = Prepared::new(&config.targets, &config.watch, WINDOW_NS)?;
+    let prepared = Prepared::new(&config.targets, &config.watch, WINDOW_NS)?.for_report();
     if !prepared.knows_pages() {
         anyhow::bail!(
             "run needs to know which pages are hot, and the source `{}` does not report that ({}): see `isotherm doctor` for what page-table needs",
@@ -288,7 +290,7 @@ fn begin_again(config: &Config, feeder: &mut Feeder<'_>) -> Result<Watching> {
 /// Reads the settings again. They are in force then, unless watching has to start over for them: then they are returned, and nothing has
 /// changed. Nor does a file with errors change anything.
 fn reloaded(args: &RunArgs, config: &mut Config, (shared, able): (&Shared, Able)) -> Option<Config> {
-    let mut new = match Config::load(args).and_then(|new| check::actions(args, &new).map(|()| new)) {
+    let mut new = match Config::load(args).and_then(|mut new| check::fit(args, &mut new, When::Reload).map(|()| new)) {
         Ok(new) => new,
         Err(error) => {
             output::warn(format_args!("the settings are unchanged: {error:#}"));
@@ -336,6 +338,7 @@ fn apply(config: &Config, shared: &Shared) {
     let mut state = lock(shared);
     state.reload(config.rules, config.budgets, config.round_robin);
     state.set_schemes(config.schemes.clone());
+    state.set_left_out(config.left_out.clone());
 }
 
 /// What the worker was started for, besides collapsing.
@@ -597,7 +600,6 @@ mod tests {
         let args = args(&["-c", path.to_str().unwrap()]);
         let mut config = Config::load(&args).unwrap();
         let shared: Shared = Arc::new(Mutex::new(State::new(Rules::default(), Budgets::default())));
-        assert!(check::makes_huge(&config) && !check::makes_huge(&Config { dry_run: true, ..config.clone() }));
         let able = Able::of(&config);
         // The worker checks each range again, and was started without files: hints for them would all be refused. Its machine acts.
         let dry = "dry_run = true\n[targets]\npids = [7]\n[rules]\nfiles = true\nmin_benefit_hz = 9.0\n";

@@ -77,6 +77,9 @@ impl ServeArgs {
                 "processes are named for what is watched here: leave out --connect or --input, or them".to_owned(),
             ));
         }
+        if connect.is_some() || input.is_some() {
+            watch.check_unused("what is shown here was or is watched elsewhere")?;
+        }
         let from = match (connect, input) {
             (Some(socket), _) => From::Socket(socket),
             (_, Some(recording)) => From::Recording(recording),

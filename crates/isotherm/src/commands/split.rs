@@ -204,6 +204,9 @@ fn split(args: &SplitArgs, stop: &Stop) -> Result<Report> {
     if work.has_met_nobody() && watched.is_ok() && !args.dry_run && !stop.is_set() && !watching.refused().is_empty() {
         bail!("nothing was done: none of the processes can be watched");
     }
+    if stop.is_set() && watched.is_ok() && work.mappings.is_empty() {
+        bail!("stopped before anything was done");
+    }
     if work.mappings.is_empty() && work.refused_processes.is_empty() && work.sampled.is_empty() {
         output::note("there is nothing to split: no process has private memory on huge pages");
     }

@@ -103,6 +103,7 @@ pub fn tell(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     if let Some(goal) = status.intervals_goal.filter(|_| status.targets.iter().any(|t| t.sampled.is_some())) {
         writeln!(out, "intervals of sampled processes follow the goal {}", goal_text(goal))?;
     }
+    status.left_out.iter().try_for_each(|why| writeln!(out, "{}", human::printable(why)))?;
     status.targets.iter().try_for_each(|target| write_target(target, out))?;
     status.cgroups.iter().try_for_each(|cgroup| write_reclaim(cgroup, out))?;
     status.quotas.iter().try_for_each(|quota| write_quota(quota, out))?;

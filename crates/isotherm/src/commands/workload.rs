@@ -1,7 +1,7 @@
 //! `isotherm demo-workload`, hidden: memory with a known pattern of accesses, for `demo` and for tests to watch.
 
 use crate::commands::plan::Plan;
-use crate::privileges::Needs;
+use crate::privileges::{Needs, as_user};
 use anyhow::Result;
 use clap::Args;
 
@@ -18,6 +18,7 @@ impl Plan for WorkloadArgs {
     }
 
     fn run(&self) -> Result<()> {
-        Ok(isotherm_workload::run_json(&self.pattern)?)
+        // It maps a file that its pattern may name.
+        as_user(|| Ok(isotherm_workload::run_json(&self.pattern)?))
     }
 }

@@ -1,5 +1,6 @@
 //! The path of the control socket: [`isotherm_stream::place`], with errors that name the option of `isotherm run`.
 
+use crate::privileges::as_user;
 use anyhow::{Result, anyhow};
 use isotherm_stream::place::{Place, PlaceError};
 use std::os::unix::net::UnixListener;
@@ -10,7 +11,7 @@ const BACKLOG: i32 = 128;
 
 /// Listens at `path`, for our own user. Replaces a socket left behind by a crash. Fails if another process owns the path or answers there.
 pub fn listen(path: &Path) -> Result<(UnixListener, Place)> {
-    Place::listen(path, None, BACKLOG).map_err(|error| match error {
+    as_user(|| Ok(Place::listen(path, None, BACKLOG)))?.map_err(|error| match error {
         PlaceError::Occupied => anyhow!(
             "another isotherm run answers at {}: ask it with `isotherm status`, or give this one another --socket",
             path.display()

@@ -8,7 +8,6 @@ use anyhow::{Context, Result};
 use isotherm_sim::{Host, ModelClock, ModelSource};
 use isotherm_sys::clock;
 use isotherm_units::Bytes;
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,7 +21,7 @@ pub fn open(targets: &TargetArgs, path: &Path) -> Result<Played> {
     let host = if path.as_os_str() == TWO_TIB {
         Host::two_tib()
     } else {
-        let file = File::open(path).with_context(|| format!("read {}", path.display()))?;
+        let file = input::named_file(path)?;
         let text = input::short_text(file, path, MAX_HOST_FILE)?;
         let host = Host::from_toml_within(&text, input::max_memory()?);
         host.with_context(|| format!("{}: not the description of a host", path.display()))?

@@ -210,12 +210,12 @@ fn a_command_that_was_started_is_ended_with_the_recording() {
 #[test]
 fn a_command_that_will_not_end_does_not_hold_us() {
     let stage = Stage::new();
-    fs::write(stage.path("script"), "trap '' TERM; echo $$ > pid; for i in $(seq 200); do sleep 0.1; done").unwrap();
+    fs::write(stage.path("script"), "trap '' TERM; echo $$ > pid; while :; do sleep 0.1; done").unwrap();
     let recorder = stage.start_isotherm("record -d 1s -- sh script");
     // It has to be let go or killed, and said so; not to be waited for without an end.
     let ended = recorder.end_within(Duration::from_secs(25));
     let _ = Command::new("kill").args(["-KILL", read(&stage.path("pid")).trim()]).stderr(Stdio::null()).status();
-    ended.ended(0);
+    ended.ended(0).says("is killed");
 }
 
 #[test]

@@ -96,6 +96,26 @@ fn nothing_is_watched_for_a_picture_that_cannot_be_written() {
     let stage = Stage::new();
     stage.isotherm("report heatmap -o no/such/map.png -- touch started").ended(1).says("create no/such/map.png");
     assert!(!stage.path("started").exists());
+    stage.isotherm("demo -o no/such/map.png").ended(1).says("create no/such/map.png").never_says("workload");
+}
+
+#[test]
+fn what_cannot_work_is_refused_before_anything_is_watched() {
+    let stage = Stage::new();
+    stage.small_recording("rec");
+    let twice = "leave one of them out";
+    stage.refuses([
+        ("report wss rec --replay other", 2, twice),
+        ("report wss rec --source damon-paddr", 2, twice),
+        ("collapse --source referenced -d 1h -- touch started", 2, "which pages are hot"),
+        ("collapse --from rec -w 5s", 2, "--window is for watching"),
+        ("serve --input rec --max-regions 50", 2, "--max-regions is for watching"),
+        ("hint -p 812", 2, "START-END"),
+        ("hint -p 812 nonsense", 2, "nonsense"),
+        ("migrate -p 1 --promote-only --replay rec", 2, "migrate: "),
+        ("convert rec no/such/place", 1, "no/such/place"),
+    ]);
+    assert!(!stage.path("started").exists());
 }
 
 // --- Readers that go away, and programs that read
@@ -108,6 +128,9 @@ fn what_a_watched_command_prints_is_not_in_the_report() {
     let ran = stage.shell(script).ended(0).says("of the command");
     let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(json["report"]["targets"].as_array().unwrap().len(), 1, "{json}");
+    let script = "$isotherm run -n -d 2s --json --socket s.sock -- sh -c 'echo of the command; exec sleep 9'";
+    let ran = stage.shell(script).ended(0).says("of the command");
+    serde_json::from_str::<serde_json::Value>(&ran.out).unwrap();
 }
 
 #[test]

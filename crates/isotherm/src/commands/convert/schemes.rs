@@ -3,12 +3,12 @@
 use super::ConvertArgs;
 use crate::input::short_text;
 use crate::output;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use isotherm_schemes::settings::{self, File as Settings, Rules, Targets};
 use isotherm_schemes::{Budgets, damo};
 use isotherm_units::Bytes;
-use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write};
 
 /// Files of schemes take some hundred bytes. A recording of damo is longer, or no list of schemes.
 const MAX_FILE: Bytes = Bytes(1 << 18);
@@ -62,6 +62,15 @@ fn tell(notes: Vec<String>) {
 fn write(args: &ConvertArgs, text: &str) -> Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(!args.overwrite).create(true).truncate(true);
-    let writing = || format!("write {} (--overwrite replaces what is there)", args.output.display());
-    options.open(&args.output).with_context(writing)?.write_all(text.as_bytes()).with_context(writing)
+    let writing = || format!("write {}", args.output.display());
+    let mut file = options.open(&args.output).map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => anyhow!(error).context(format!("{} (--overwrite replaces it)", writing())),
+        _ => anyhow!(error).context(writing()),
+    })?;
+    let written = file.write_all(text.as_bytes());
+    if written.is_err() {
+        // Half of it would only block the next attempt.
+        let _ = fs::remove_file(&args.output);
+    }
+    written.with_context(writing)
 }

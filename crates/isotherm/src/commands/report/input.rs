@@ -84,9 +84,16 @@ impl Input {
         // A replay runs to its end, unless it is said for how long.
         let duration = if args.watch.replay.is_some() { args.duration } else { Some(args.duration_ns()) };
         let bar = output::progress(duration, "watching");
-        let mut snapshots = Vec::new();
+        let (mut snapshots, mut seen) = (Vec::new(), CaveatsOf::default());
         watching.snapshots(duration, &stop, &bar, |snapshot| {
-            snapshots.push(snapshot);
+            seen.add(&snapshot);
+            if takes != Takes::All && (is_alive(&snapshot) || !snapshots.iter().any(is_alive)) {
+                // An hour of a large host is more than it has memory for.
+                snapshots.clear();
+            }
+            if takes == Takes::All || snapshots.is_empty() {
+                snapshots.push(snapshot);
+            }
             Ok(ControlFlow::Continue(()))
         })?;
         watching.report_refused();
@@ -99,7 +106,7 @@ impl Input {
                 }
             }
         }
-        let caveats = Caveats::of(&snapshots);
+        let caveats = seen.caveats();
         Ok(Input { snapshots, run: watching.run, caveats, is_recorded: false })
     }
 

@@ -4,6 +4,7 @@
 //! a file without end are refused, and errors have numbers of lines and not their text. A file that cannot be used changes nothing. One that
 //! is not there assigns nothing: it was removed, or the other program has not written it yet.
 
+use crate::privileges::as_user;
 use isotherm_schemes::assigned::{Assignments, MAX_FILE};
 use rustix::fs::{Mode, OFlags, open};
 use std::fs::{self, File, Metadata};
@@ -68,7 +69,8 @@ fn stamp_of(found: &Metadata) -> Stamp {
 
 fn read(path: &Path) -> Result<Assignments, String> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = File::from(open(path, flags, Mode::empty()).map_err(|error| io::Error::from(error).to_string())?);
+    let opened = as_user(|| Ok(open(path, flags, Mode::empty()).map_err(io::Error::from)?));
+    let file = File::from(opened.map_err(|error| error.to_string())?);
     let found = file.metadata().map_err(|error| error.to_string())?;
     if !found.is_file() {
         return Err("is no regular file".to_owned());

@@ -14,7 +14,6 @@ use isotherm_schemes::plan::HintSource;
 use isotherm_schemes::scheme::{Does, Scheme};
 use isotherm_schemes::settings::File;
 use isotherm_units::Bytes;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The effective settings.
@@ -24,6 +23,8 @@ pub struct Config {
     pub watch: WatchArgs,
     pub rules: Rules,
     pub schemes: Vec<Scheme>,
+    /// Those that this machine cannot perform, with the reason, a sentence each.
+    pub left_out: Vec<String>,
     /// What gives cgroups to schemes.
     pub assignments: Option<PathBuf>,
     pub budgets: Budgets,
@@ -72,6 +73,7 @@ impl Config {
             watch,
             rules,
             schemes,
+            left_out: Vec::new(),
             assignments: file.assignments,
             budgets,
             dry_run: args.dry_run || file.dry_run,
@@ -84,9 +86,14 @@ impl Config {
         })
     }
 
+    /// Whether a scheme does this that is not left out.
+    fn does(&self, is_such: impl Fn(&Scheme) -> bool) -> bool {
+        self.schemes.iter().any(|scheme| !scheme.left_out && is_such(scheme))
+    }
+
     /// Whether a scheme pages out.
     pub fn pages_out(&self) -> bool {
-        self.schemes.iter().any(|scheme| matches!(scheme.action, Does::PageOut(..)))
+        self.does(|scheme| matches!(scheme.action, Does::PageOut(..)))
     }
 
     /// Whether nothing is left to do where there is no swap.
@@ -96,22 +103,22 @@ impl Config {
 
     /// Whether a scheme moves pages between memory tiers.
     pub fn migrates(&self) -> bool {
-        self.schemes.iter().any(is_of_tiers)
+        self.does(is_of_tiers)
     }
 
     /// Whether a scheme splits huge pages.
     pub fn splits(&self) -> bool {
-        self.schemes.iter().any(|scheme| matches!(scheme.action, Does::Split(_)))
+        self.does(|scheme| matches!(scheme.action, Does::Split(_)))
     }
 
     /// Whether a scheme takes idle files from cgroups.
     pub fn reclaims(&self) -> bool {
-        self.schemes.iter().any(|scheme| matches!(scheme.action, Does::Reclaim(..)))
+        self.does(|scheme| matches!(scheme.action, Does::Reclaim(..)))
     }
 
     /// Whether a scheme collapses.
     pub fn collapses(&self) -> bool {
-        self.schemes.iter().any(|scheme| scheme.action == Does::Collapse)
+        self.does(|scheme| scheme.action == Does::Collapse)
     }
 
     /// Whether such a scheme is for all processes of the machine, so that nobody has named those that it acts on.
@@ -154,7 +161,7 @@ impl Wanted {
 
 /// Reads the file, of which that is wanted.
 fn parse(path: &Path, wanted: Wanted) -> Result<File> {
-    let opened = fs::File::open(path).with_context(|| format!("read {}", path.display()))?;
+    let opened = input::named_file(path)?;
     // Checks the opened file, before it is read. So nobody can replace it in between.
     let (may_run, is_ours) = (trust::check(&opened, path), trust::check_owner(&opened, path));
     let text = input::short_text(opened, path, MAX_FILE)?;
@@ -175,9 +182,9 @@ fn parse(path: &Path, wanted: Wanted) -> Result<File> {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::args::usage::Usage;
     use crate::commands::run::{migrate, page_out, reclaim, split};
     use clap::Parser;
+    use std::fs;
 
     #[derive(Parser)]
     struct Line {
@@ -304,8 +311,7 @@ pub mod tests {
             fs::write(&path, format!("{rest}{shown}")).unwrap();
             let args = args(&["-c", path.to_str().unwrap()]);
             let config = Config::load(&args).unwrap();
-            // That this machine has one tier of memory is no fault of the settings.
-            let migrated = migrate::check(&args, &config).or_else(|why| why.downcast::<Usage>().map_or(Ok(()), Err));
+            let migrated = migrate::check(&args, &config);
             let checked = page_out::check(&args, &config).and(migrated).and(split::check(&args, &config));
             checked.and(reclaim::check(&args, &config))
         };

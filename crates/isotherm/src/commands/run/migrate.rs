@@ -7,8 +7,6 @@ use super::args::RunArgs;
 use super::config::Config;
 use super::page_out::{MINUTE, unfit_for_idle};
 use crate::args::usage::Usage;
-use crate::commands::migrate::missing;
-use anyhow::{Result, bail};
 use isotherm_heat::{Clock, Mapping, Ns, TargetHeat};
 use isotherm_monitor::Monitor;
 use isotherm_schemes::migrate::wanted_in;
@@ -18,21 +16,18 @@ use isotherm_schemes::state::{Shared, lock};
 use isotherm_sys::clock;
 use isotherm_units::PmdNo;
 
-/// Refuses a machine on which there is nothing to move to, and settings with which memory in use may look idle.
-pub fn check(args: &RunArgs, config: &Config) -> Result<()> {
+/// Refuses settings with which memory in use may look idle, or pages would move of processes that nobody named.
+pub fn check(args: &RunArgs, config: &Config) -> Result<(), Usage> {
     if !config.migrates() {
         return Ok(());
     }
     let moves_down = |scheme: &Scheme| matches!(scheme.action, Does::Demote(..));
     if let Some(why) = unfit_for_idle(args, config).filter(|_| config.schemes.iter().any(moves_down)) {
-        return Err(Usage(format!("a scheme demotes: {why}")).into());
+        return Err(Usage(format!("a scheme demotes: {why}")));
     }
     if config.acts_unnamed(is_of_tiers) {
         let why = "pages move of processes that are named only: give the scheme `processes` or `cgroups`, or name targets instead of --all";
-        return Err(Usage(format!("a scheme promotes or demotes: {why}")).into());
-    }
-    if let Some(why) = missing() {
-        bail!("a scheme promotes or demotes, and {why}");
+        return Err(Usage(format!("a scheme promotes or demotes: {why}")));
     }
     Ok(())
 }

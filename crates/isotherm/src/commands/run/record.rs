@@ -6,6 +6,7 @@
 use super::args::RunArgs;
 use crate::commands::record;
 use crate::output;
+use crate::privileges::as_user;
 use crate::wall_time::WallTime;
 use crate::watch::warn_set_back;
 use anyhow::{Context, Result};
@@ -42,7 +43,7 @@ impl Recorder {
     /// Begins a recording, or none.
     pub fn begin(args: &RunArgs, run: &RunInfo) -> Result<Recorder> {
         let options = Options { overwrite: args.overwrite, ..Options::default() };
-        let create = |dir| Writer::create(dir, run, options).context("record what is done");
+        let create = |dir| as_user(|| Writer::create(dir, run, options).context("record what is done"));
         let writer = args.record.as_ref().map(create).transpose()?;
         Ok(Recorder(writer.map(|writer| Recording { writer, in_order: WallTime::default() })))
     }
@@ -54,8 +55,9 @@ impl Recorder {
 
     /// Adds a snapshot.
     pub fn push(&mut self, snapshot: &mut Snapshot) {
-        if let Some(Err(error)) = self.0.as_mut().map(|recording| recording.push(snapshot)) {
-            output::warn(format_args!("nothing is recorded from now on: {error}"));
+        let pushed = self.0.as_mut().map(|recording| as_user(|| Ok(recording.push(snapshot)?)));
+        if let Some(Err(error)) = pushed {
+            output::warn(format_args!("nothing is recorded from now on: {error:#}"));
             self.0 = None;
         }
     }
@@ -63,7 +65,8 @@ impl Recorder {
     /// Completes it.
     pub fn finish(self) -> Result<()> {
         let Some(recording) = self.0 else { return Ok(()) };
-        record::report(recording.writer.finish().context("complete the recording")?, None);
+        let summary = as_user(|| recording.writer.finish().context("complete the recording"))?;
+        record::report(summary, None);
         Ok(())
     }
 }
