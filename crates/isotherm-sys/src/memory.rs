@@ -114,9 +114,10 @@ impl Memory {
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len / size_of::<AtomicU64>()) }
     }
 
-    /// Writes to page `index`.
+    /// Writes to page `index`. A store, and no addition: an emulator that executes processors in one thread makes that a load and a store, which
+    /// are two page faults.
     pub fn write(&self, index: usize) {
-        self.words()[index * WORDS_PER_PAGE].fetch_add(1, Ordering::Relaxed);
+        self.words()[index * WORDS_PER_PAGE].store(1, Ordering::Relaxed);
     }
 
     /// Reads from page `index`.
