@@ -12,7 +12,7 @@ pub struct SamplingArgs {
     /// with --source perf page faults where it does not]
     #[arg(long = "event", value_name = "EVENT", conflicts_with_all = ["perf_event", "replay"])]
     pub events: Option<String>,
-    /// The same as six or seven numbers, FREQ PHYS TYPE CONFIG CONFIG1 CONFIG2 [CONFIG3]: samples per second, 1 for physical addresses, and the raw
+    /// The same as six or seven numbers, `FREQ PHYS TYPE CONFIG CONFIG1 CONFIG2 [CONFIG3]`: samples per second, 1 for physical addresses, and the raw
     /// event as in perf_event_attr
     #[arg(long, value_name = "NUMBERS", conflicts_with_all = ["replay", "sample_period", "sample_frequency"])]
     pub perf_event: Option<RawEvent>,
