@@ -19,9 +19,8 @@ fail() {
 (cd "$dist" && sha256sum --quiet --check SHA256SUMS) || fail "a file differs from SHA256SUMS"
 
 for package in "$dist"/*.deb; do
-    # 2: it found errors, which are counted.
-    said=$(lintian --no-tag-display-limit "$package" 2>&1) || [ $? -le 2 ] || fail "lintian does not read $package: $said"
-    command -v lintian >/dev/null || fail "lintian was not found"
+    # 2: it found errors, which are counted. 1: it could not be run to its end.
+    said=$(lintian --no-tag-display-limit "$package" 2>&1) || [ $? -eq 2 ] || fail "lintian does not check $package: $said"
     errors=$(grep -c '^E:' <<<"$said") || true
     warnings=$(grep -c '^W:' <<<"$said") || true
     echo "lintian $(basename "$package"): $errors errors, $warnings warnings"

@@ -24,6 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
 from . import contract, manifest
@@ -170,26 +171,20 @@ class Compactor:
                 age_days = (today - date).days
                 is_expired = self.options.keep_days is not None and age_days > self.options.keep_days
                 if is_expired or days is None or age_days < days:
-                    yield self._tried(name, date, self._expired if is_expired else self._compacted)
+                    yield self._tried(name, date, partial(self.day, TABLES[name], date, is_expired))
                 elif age_days < days + CLEAN_DAYS and not self.options.dry_run:
-                    report = self._tried(name, date, self._cleaned)
+                    report = self._tried(name, date, partial(self._cleaned, name, date))
                     if report.removed or report.note:
                         yield report
 
-    def _tried(self, table: str, date: dt.date, work: Callable[[str, dt.date], Report]) -> Report:
+    def _tried(self, table: str, date: dt.date, work: Callable[[], Report]) -> Report:
         """Does it, or reports why it could not be done."""
         try:
-            return work(table, date)
+            return work()
         except (FleetError, FileNotFoundError) as error:
             self.failed.append(f"{table} of {date.isoformat()}: {error}")
             self.options.warn(f"warning: {table} of {date.isoformat()} is left as it is: {error}")
             return Report(table, date.isoformat(), note="failed")
-
-    def _compacted(self, table: str, date: dt.date) -> Report:
-        return self.day(TABLES[table], date)
-
-    def _expired(self, table: str, date: dt.date) -> Report:
-        return self.day(TABLES[table], date, is_expired=True)
 
     def _cleaned(self, table: str, date: dt.date) -> Report:
         return Report(table, date.isoformat(), removed=self.clean(table, date))

@@ -18,7 +18,7 @@ from typing import Any
 
 import duckdb
 
-from . import contract, globs
+from . import contract, globs, sqlfile
 from .contract import Table
 from .errors import DamagedObject, FleetError
 from .store import Store
@@ -130,6 +130,8 @@ class Duck:
             f"create or replace view {table.name} as select {columns}, epoch_us(time) // 1000000 as time_s "
             f"from {name} where {' and '.join(conditions)}"
         )
+        for derived, text in sqlfile.DERIVED.get(table.name, {}).items():
+            self.con.execute(f"create or replace view {derived} as {text}")
 
     def fetch(self, sql: str, values: dict[str, Any], paths: list[str]) -> Any:
         """The answer of a query as an Arrow table. `paths` are the objects under its views, for errors."""

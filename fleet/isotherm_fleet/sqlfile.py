@@ -30,6 +30,25 @@ from .errors import UsageError
 
 Value = int | str
 
+DERIVED = {
+    "hosts": {
+        # An interval that one boot has twice, as after a clock that was set back by hours, counts twice, since its rows
+        # do. Clones have boots of their own.
+        "host_times": """
+            select host, time_s, max(times) as times,
+                least(cast(sum(covered_ns) as bigint), max(times) * 300000000000) as covered_ns
+            from (
+                select host, time_s, boot_id, count(*) as times, cast(sum(covered_ns) as bigint) as covered_ns
+                from hosts
+                group by host, time_s, boot_id
+            ) as by_boot
+            group by host, time_s
+        """
+    }
+}
+"""Views that queries find beside those of the tables, by table and name: how often a host has an interval, and how much
+of it is covered, in all of these."""
+
 _MARKER = re.compile(r"(?<![:\w]):([a-z_][a-z0-9_]*)")
 _IMPLIED = ("since_s", "until_s")
 

@@ -63,6 +63,8 @@ def view(spark: Any, store: Store, table: str, paths: list[str], window: Window,
     if service is not None and "service" in rows.columns:
         rows = rows.filter(f.col("service").rlike(f"^(?:{globs.regex(service)})$"))
     rows.createOrReplaceTempView(table)
+    for name, text in sqlfile.DERIVED.get(table, {}).items():
+        spark.sql(text).createOrReplaceTempView(name)
 
 
 def ask(

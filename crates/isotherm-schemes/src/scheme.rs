@@ -115,8 +115,8 @@ pub struct Scheme {
     pub action: Does,
     /// How much is collapsed, moves or leaves in an interval at most.
     pub quota: Option<Quota>,
-    /// This machine cannot perform it. It stays in its place: what it is for is not left to a later one with other limits.
-    pub left_out: bool,
+    /// Why this machine cannot perform it, if so, as a sentence. It stays in its place: what it is for is not left to a later one with other limits.
+    pub left_out: Option<String>,
     processes: Vec<String>,
     cgroups: Vec<String>,
     /// The name by which the file of assignments gives it cgroups. Until then it is for no process.
@@ -148,7 +148,7 @@ impl Scheme {
         Scheme {
             action: Does::Collapse,
             quota: None,
-            left_out: false,
+            left_out: None,
             processes: Vec::new(),
             cgroups: Vec::new(),
             assigned_as: None,
@@ -175,7 +175,7 @@ impl Scheme {
         let quota = Quota::new(written.quota.as_ref(), written.goal)?;
         let assigned_as = written.name.filter(|_| written.assigned);
         let (processes, cgroups) = (written.processes, written.cgroups);
-        Ok(Scheme { action, quota, left_out: false, processes, cgroups, assigned_as })
+        Ok(Scheme { action, quota, left_out: None, processes, cgroups, assigned_as })
     }
 
     /// The same with the cgroups that are assigned to it, if it is of those that take them.
@@ -396,7 +396,7 @@ impl Actions {
         let mut left_out = Vec::new();
         for (place, scheme) in schemes.iter().enumerate().filter(|(_, scheme)| scheme.is_for(comm, cgroup)) {
             let kind = std::mem::discriminant(&scheme.action);
-            if scheme.left_out || left_out.contains(&kind) {
+            if scheme.left_out.is_some() || left_out.contains(&kind) {
                 left_out.push(kind);
                 continue;
             }
@@ -537,7 +537,7 @@ mod tests {
         assert_eq!(of("sh"), (false, false, Some(20)));
         // One that is left out has its processes all the same: the next may do what they must not bear.
         let mut without = schemes.clone();
-        without[0].left_out = true;
+        without[0].left_out = Some(String::new());
         let pages_out = |comm| Actions::of(&without, comm, "/").by.page_out;
         assert_eq!((pages_out("db"), pages_out("sh")), (None, Some(2)));
     }

@@ -46,15 +46,12 @@ impl Recorded {
         is_wanted: impl Fn(&Snapshot) -> bool,
         mut seen: impl FnMut(&Snapshot),
     ) -> Result<Recorded> {
-        let mut last: Option<(Snapshot, bool)> = None;
+        let mut snapshots = Vec::new();
         let run = each(path, false, |snapshot| {
             seen(&snapshot);
-            let is_wanted = is_wanted(&snapshot);
-            if is_wanted || !last.as_ref().is_some_and(|(_, is_wanted)| *is_wanted) {
-                last = Some((snapshot, is_wanted));
-            }
+            keep_last(&mut snapshots, snapshot, &is_wanted);
         })?;
-        Ok(Recorded { run, snapshots: last.into_iter().map(|(snapshot, _)| snapshot).collect() })
+        Ok(Recorded { run, snapshots })
     }
 
     /// Removes all processes except `pid`. Fails if it was not recorded.
@@ -66,6 +63,14 @@ impl Recorded {
             anyhow::bail!("{}: process {pid} was not recorded", path.display());
         }
         Ok(())
+    }
+}
+
+/// Keeps the last snapshot that is wanted, or the last one if none is: a day of a large host is more than it has memory for.
+pub fn keep_last(kept: &mut Vec<Snapshot>, snapshot: Snapshot, is_wanted: impl Fn(&Snapshot) -> bool) {
+    if is_wanted(&snapshot) || !kept.iter().any(is_wanted) {
+        kept.clear();
+        kept.push(snapshot);
     }
 }
 

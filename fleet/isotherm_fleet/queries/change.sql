@@ -6,15 +6,7 @@
 --
 -- The value of a period is the mean over hosts of the mean of a host's working set of ten minutes, in pages, and the number of hosts. So a service
 -- that runs on more hosts than before has not changed by that alone. `hours_before` and `hours_now` tell of how much of each period there is any row.
-with repeats as (
-    -- How often one boot has an interval: as in `cold`.
-    select host, time_s, max(times) as times
-    from (
-        select host, time_s, boot_id, count(*) as times from hosts group by host, time_s, boot_id
-    ) as by_boot
-    group by host, time_s
-),
-sides as (
+with sides as (
     select
         w.service,
         w.host,
@@ -23,7 +15,7 @@ sides as (
         floor(floor(w.wss_10m_bytes / 4096) / coalesce(r.times, 1)) as pages,
         floor(floor(w.resident_bytes / 4096) / coalesce(r.times, 1)) as resident
     from wss as w
-    left join repeats as r on w.host = r.host and w.time_s = r.time_s
+    left join host_times as r on w.host = r.host and w.time_s = r.time_s
     where w.time_s >= :until_s - 2 * :days * 86400
 ),
 per_host as (

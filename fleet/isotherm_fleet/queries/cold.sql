@@ -15,20 +15,11 @@ with ages as (
     ) as a (code, age_ms)
 ),
 spans as (
-    -- An interval that one boot has twice, as after a clock that was set back by hours, counts twice, since its rows do. Clones have boots of their own.
     select
         host,
         cast(sum(times) as bigint) as intervals,
-        cast(floor(sum(least(covered_ns, times * 300000000000)) / 1000000000) as bigint) as covered_s
-    from (
-        select host, time_s, max(times) as times, cast(sum(covered_ns) as bigint) as covered_ns
-        from (
-            select host, time_s, boot_id, count(*) as times, cast(sum(covered_ns) as bigint) as covered_ns
-            from hosts
-            group by host, time_s, boot_id
-        ) as by_boot
-        group by host, time_s
-    ) as by_time
+        cast(floor(sum(covered_ns) / 1000000000) as bigint) as covered_s
+    from host_times
     group by host
 ),
 working as (

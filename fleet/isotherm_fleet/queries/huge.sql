@@ -8,16 +8,7 @@
 -- Hot is an access interval of up to one second (codes 2 to 82). Only private memory without a file can be put on huge pages by a collapse
 -- everywhere: `anon` and `heap`. Means are over the intervals of each host, added up over hosts.
 with spans as (
-    -- As in `cold`.
-    select host, cast(sum(times) as bigint) as intervals
-    from (
-        select host, time_s, max(times) as times
-        from (
-            select host, time_s, boot_id, count(*) as times from hosts group by host, time_s, boot_id
-        ) as by_boot
-        group by host, time_s
-    ) as by_time
-    group by host
+    select host, cast(sum(times) as bigint) as intervals from host_times group by host
 ),
 hot as (
     select

@@ -8,15 +8,7 @@
 -- The value of a host is the mean of a service's working set of ten minutes over the rows that it has, in pages. The score is its distance from the
 -- median, in tenths of the median distance; a median distance below 1% of the median counts as 1%, so that a service that is alike everywhere
 -- does not list hosts for a few pages. Medians are lower medians: of an even number of values the lower of the two in the middle.
-with repeats as (
-    -- How often one boot has an interval: as in `cold`.
-    select host, time_s, max(times) as times
-    from (
-        select host, time_s, boot_id, count(*) as times from hosts group by host, time_s, boot_id
-    ) as by_boot
-    group by host, time_s
-),
-per_host as (
+with per_host as (
     select
         w.service,
         w.host,
@@ -24,7 +16,7 @@ per_host as (
             floor(sum(floor(floor(w.wss_10m_bytes / 4096) / coalesce(r.times, 1))) / count(distinct w.time_s)) as bigint
         ) as pages
     from wss as w
-    left join repeats as r on w.host = r.host and w.time_s = r.time_s
+    left join host_times as r on w.host = r.host and w.time_s = r.time_s
     group by w.service, w.host
 ),
 ranked as (

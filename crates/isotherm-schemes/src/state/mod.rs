@@ -134,8 +134,6 @@ pub struct State {
     resting_moves: Resting,
     waiting: Option<Wait>,
     schemes: Vec<Scheme>,
-    /// Those that this machine cannot perform, with the reason.
-    left_out: Vec<String>,
     /// What is left of the quotas of those that have one.
     quotas: quota::Quotas,
     /// Cgroups of which idle files leave.
@@ -191,7 +189,6 @@ impl State {
             resting_moves: Resting::default(),
             waiting: None,
             schemes: vec![Scheme::collapse_all()],
-            left_out: Vec::new(),
             quotas: quota::Quotas::new(),
             reclaims: reclaim::Reclaims::default(),
             actions: BTreeMap::new(),
@@ -260,11 +257,6 @@ impl State {
     /// Sets the goal that the intervals of sampled targets tune themselves to.
     pub fn set_intervals_goal(&mut self, goal: Option<Tuning>) {
         self.intervals_goal = goal;
-    }
-
-    /// Sets which schemes this machine cannot perform, with the reason, a sentence each.
-    pub fn set_left_out(&mut self, left_out: Vec<String>) {
-        self.left_out = left_out;
     }
 
     /// Sets how a target is sampled, if it is. Ignores a target without a window.
@@ -507,7 +499,7 @@ impl State {
             gain: self.gain(&targets),
             intervals_goal: self.intervals_goal,
             sandbox: self.sandbox.clone(),
-            left_out: self.left_out.clone(),
+            left_out: self.schemes.iter().filter_map(|scheme| scheme.left_out.clone()).collect(),
             quotas: self.quota_status(),
             cgroups: self.reclaims.status(),
             targets,

@@ -45,14 +45,14 @@ impl State {
             self.reclaims.note_free(free_pct);
         }
         for (place, scheme) in self.schemes.iter().enumerate() {
-            let Some(quota) = scheme.quota.filter(|_| !scheme.left_out) else { continue };
+            let Some(quota) = scheme.quota.filter(|_| scheme.left_out.is_none()) else { continue };
             self.quotas.entry(place).or_insert_with(|| Spending::new(quota, now)).note(host, now);
         }
     }
 
     /// Whether a scheme has a quota.
     pub fn has_quotas(&self) -> bool {
-        self.schemes.iter().any(|scheme| scheme.quota.is_some() && !scheme.left_out)
+        self.schemes.iter().any(|scheme| scheme.quota.is_some() && scheme.left_out.is_none())
     }
 
     /// The place of the scheme that does this to a process. `None` if there is none.

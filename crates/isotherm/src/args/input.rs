@@ -3,7 +3,7 @@
 use crate::args::targets::TargetArgs;
 use crate::args::usage::Usage;
 use crate::args::values::positive_duration_ns;
-use crate::args::watching::{MAX_CPU, WatchArgs};
+use crate::args::watching::WatchArgs;
 use crate::privileges::Needs;
 use clap::Args;
 use std::path::PathBuf;
@@ -54,7 +54,7 @@ impl InputArgs {
             return if self.recording.is_some() { Err(Usage(clash.to_owned())) } else { Ok(()) };
         }
         let of_duration = self.duration.is_some().then_some("--duration");
-        let given = of_duration.or_else(|| self.watch.given(std::env::var_os(MAX_CPU).is_some()));
+        let given = of_duration.or_else(|| self.watch.given_by_hand());
         given.map_or(Ok(()), |option| {
             Err(Usage(format!(
                 "{option} is for watching live, and a recording would be read here: name what to watch (-p PID, --cgroup PATH, --all, or -- COMMAND), or leave it out"

@@ -76,10 +76,15 @@ impl WatchArgs {
         self.all_given(limits_cpu_by_environment).next()
     }
 
+    /// The first option that was given, if any; not by the environment, which is for all commands.
+    pub fn given_by_hand(&self) -> Option<&'static str> {
+        self.given(std::env::var_os(MAX_CPU).is_some())
+    }
+
     /// Fails if it is said how to watch where nothing is watched: `instead` says what happens.
     pub fn check_unused(&self, instead: &str) -> Result<(), Usage> {
-        let given = self.given(std::env::var_os(MAX_CPU).is_some());
-        given.map_or(Ok(()), |option| Err(Usage(format!("{option} is for watching, and {instead}: leave it out"))))
+        self.given_by_hand()
+            .map_or(Ok(()), |option| Err(Usage(format!("{option} is for watching, and {instead}: leave it out"))))
     }
 
     /// The first option that was given, if any, of those that only a source which sees pages takes.

@@ -97,11 +97,6 @@ fn of_rollups(dir: &Path, args: &AdviseArgs) -> Result<Advisor> {
             bar.inc(1);
         }
         bar.finish_and_clear();
-        let hosts = advisor.hosts().len();
-        if table == Table::Hosts && hosts > 1 && args.host.is_none() {
-            let first = advisor.hosts().values().next().map_or("", String::as_str);
-            return Err(Usage(format!("these are rollups of {hosts} hosts: name one, such as --host {first}")).into());
-        }
         if table == Table::Hosts {
             check_is_one(&advisor, args.host.as_deref())?;
         }
@@ -109,11 +104,16 @@ fn of_rollups(dir: &Path, args: &AdviseArgs) -> Result<Advisor> {
     Ok(advisor)
 }
 
-/// Fails where several hosts have this name, as clones have: their memory would be added up.
+/// Fails where several hosts are meant: all that there are, or clones of one name. Their memory would be added up.
 fn check_is_one(advisor: &Advisor, name: Option<&str>) -> Result<(), Usage> {
-    let Some(name) = name.filter(|name| !advisor.hosts().contains_key(*name)) else { return Ok(()) };
-    let keys: Vec<&str> = advisor.hosts().iter().filter(|(_, of)| *of == name).map(|(key, _)| key.as_str()).collect();
-    if keys.len() > 1 {
+    let hosts = advisor.hosts();
+    let Some(name) = name else {
+        let first = hosts.values().next().filter(|_| hosts.len() > 1);
+        let several = |first| format!("these are rollups of {} hosts: name one, such as --host {first}", hosts.len());
+        return first.map_or(Ok(()), |first| Err(Usage(several(first))));
+    };
+    let keys: Vec<&str> = hosts.iter().filter(|(_, of)| *of == name).map(|(key, _)| key.as_str()).collect();
+    if keys.len() > 1 && !hosts.contains_key(name) {
         return Err(Usage(format!(
             "{} hosts have the name {name}: give --host one of {}",
             keys.len(),

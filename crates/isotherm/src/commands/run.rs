@@ -166,8 +166,7 @@ fn machine(args: &RunArgs, config: &Config) -> Result<Box<dyn ActionMachine + Se
 
 fn state_of(config: &Config, between: BetweenPlanAndWorker) -> State {
     let BetweenPlanAndWorker { idle, movable, brought_back, splits } = between;
-    let mut state = State::new(config.rules, config.budgets).with_schemes(config.schemes.clone(), idle);
-    state.set_left_out(config.left_out.clone());
+    let state = State::new(config.rules, config.budgets).with_schemes(config.schemes.clone(), idle);
     state.with_movable(movable).with_brought_back(brought_back).with_splits(splits)
 }
 
@@ -338,7 +337,6 @@ fn apply(config: &Config, shared: &Shared) {
     let mut state = lock(shared);
     state.reload(config.rules, config.budgets, config.round_robin);
     state.set_schemes(config.schemes.clone());
-    state.set_left_out(config.left_out.clone());
 }
 
 /// What the worker was started for, besides collapsing.

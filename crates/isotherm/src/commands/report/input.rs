@@ -2,7 +2,7 @@
 
 use crate::args::input::InputArgs;
 use crate::args::usage::Usage;
-use crate::input::{DEFAULT_RECORDING, Recorded};
+use crate::input::{DEFAULT_RECORDING, Recorded, keep_last};
 use crate::output;
 use crate::sandbox::{self, Uses};
 use crate::watch::{Stop, Watching};
@@ -87,12 +87,10 @@ impl Input {
         let (mut snapshots, mut seen) = (Vec::new(), CaveatsOf::default());
         watching.snapshots(duration, &stop, &bar, |snapshot| {
             seen.add(&snapshot);
-            if takes != Takes::All && (is_alive(&snapshot) || !snapshots.iter().any(is_alive)) {
-                // An hour of a large host is more than it has memory for.
-                snapshots.clear();
-            }
-            if takes == Takes::All || snapshots.is_empty() {
+            if takes == Takes::All {
                 snapshots.push(snapshot);
+            } else {
+                keep_last(&mut snapshots, snapshot, is_alive);
             }
             Ok(ControlFlow::Continue(()))
         })?;

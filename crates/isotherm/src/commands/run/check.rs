@@ -30,7 +30,7 @@ pub fn fit(args: &RunArgs, config: &mut Config, when: When) -> Result<()> {
     reclaim::check(args, config)?;
     let has_listeners = config.stream.is_some() || args.record.is_some();
     leave_out(config, has_listeners, |scheme, dry_run| lack(scheme, dry_run, when))?;
-    config.left_out.iter().for_each(output::warn);
+    config.left_out().for_each(output::warn);
     if config.pages_out() && !config.dry_run && !swap::is_there() {
         if config.only_pages_out() && !has_listeners {
             bail!(swap::MISSING);
@@ -42,18 +42,15 @@ pub fn fit(args: &RunArgs, config: &mut Config, when: When) -> Result<()> {
 
 /// Leaves out the schemes of which `lack` names what is missing.
 fn leave_out(config: &mut Config, has_listeners: bool, lack: impl Fn(&Scheme, bool) -> Option<String>) -> Result<()> {
-    let dry_run = config.dry_run;
+    let (dry_run, mut first) = (config.dry_run, None);
     for scheme in &mut config.schemes {
         let Some(why) = lack(scheme, dry_run) else { continue };
-        scheme.left_out = true;
-        config.left_out.push(format!("a scheme {}, and {why}", verb(scheme.action)));
+        let why = format!("a scheme {}, and {why}", verb(scheme.action));
+        scheme.left_out = Some(format!("{why}; it is left out"));
+        first.get_or_insert(why);
     }
-    let does_nothing = config.schemes.iter().all(|scheme| scheme.left_out || scheme.action == Does::BringBack);
-    if let Some(why) = config.left_out.first().filter(|_| does_nothing && !has_listeners) {
-        bail!("{why}");
-    }
-    config.left_out.iter_mut().for_each(|why| why.push_str("; it is left out"));
-    Ok(())
+    let does_nothing = config.schemes.iter().all(|s| s.left_out.is_some() || s.action == Does::BringBack);
+    first.filter(|_| does_nothing && !has_listeners).map_or(Ok(()), |why| bail!("{why}"))
 }
 
 /// What this machine lacks for a scheme, if anything. To count what would be collapsed takes nothing of the kernel. Swap may be added later.
@@ -104,14 +101,14 @@ mod tests {
         let mut config = config_of(both);
         leave_out(&mut config, false, one_tier).unwrap();
         assert!(config.collapses() && !config.migrates());
-        assert_eq!(config.left_out, ["a scheme promotes, and there is one tier; it is left out"]);
+        assert_eq!(config.left_out().collect::<Vec<_>>(), ["a scheme promotes, and there is one tier; it is left out"]);
         // With nothing left it is an error, unless somebody listens to what is seen.
         let promotes = || config_of("[[scheme]]\naction = \"promote\"\n");
         let error = leave_out(&mut promotes(), false, one_tier).unwrap_err();
         assert_eq!(error.to_string(), "a scheme promotes, and there is one tier");
         let mut config = promotes();
         leave_out(&mut config, true, one_tier).unwrap();
-        assert!(!config.migrates() && config.left_out.len() == 1);
+        assert!(!config.migrates() && config.left_out().count() == 1);
     }
 
     #[test]
@@ -119,7 +116,7 @@ mod tests {
         let old_kernel = |_: &Scheme, dry_run: bool| (!dry_run).then(|| "this kernel is old".to_owned());
         let mut dry = Config { dry_run: true, ..config_of("") };
         leave_out(&mut dry, false, old_kernel).unwrap();
-        assert!(dry.collapses() && dry.left_out.is_empty());
+        assert!(dry.collapses() && dry.left_out().next().is_none());
         assert!(leave_out(&mut config_of(""), false, old_kernel).is_err());
     }
 }

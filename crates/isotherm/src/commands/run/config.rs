@@ -23,8 +23,6 @@ pub struct Config {
     pub watch: WatchArgs,
     pub rules: Rules,
     pub schemes: Vec<Scheme>,
-    /// Those that this machine cannot perform, with the reason, a sentence each.
-    pub left_out: Vec<String>,
     /// What gives cgroups to schemes.
     pub assignments: Option<PathBuf>,
     pub budgets: Budgets,
@@ -73,7 +71,6 @@ impl Config {
             watch,
             rules,
             schemes,
-            left_out: Vec::new(),
             assignments: file.assignments,
             budgets,
             dry_run: args.dry_run || file.dry_run,
@@ -86,9 +83,14 @@ impl Config {
         })
     }
 
+    /// Why schemes are left out, those that this machine cannot perform: a sentence each.
+    pub fn left_out(&self) -> impl Iterator<Item = &str> {
+        self.schemes.iter().filter_map(|scheme| scheme.left_out.as_deref())
+    }
+
     /// Whether a scheme does this that is not left out.
     fn does(&self, is_such: impl Fn(&Scheme) -> bool) -> bool {
-        self.schemes.iter().any(|scheme| !scheme.left_out && is_such(scheme))
+        self.schemes.iter().any(|scheme| scheme.left_out.is_none() && is_such(scheme))
     }
 
     /// Whether a scheme pages out.
